@@ -1,0 +1,79 @@
+package events
+
+import "encoding/json"
+
+// StartRun is the data of a run.start command. Exactly one of Input and
+// Message is given.
+type StartRun struct {
+	Agent   string            `json:"agent"`
+	Input   json.RawMessage   `json:"input,omitempty"`
+	Message string            `json:"message,omitempty"`
+	Session string            `json:"session,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+}
+
+// ContinueRun is the data of a run.continue command: a new run in a session
+// whose last run has ended.
+type ContinueRun struct {
+	Session string            `json:"session"`
+	Message string            `json:"message"`
+	Labels  map[string]string `json:"labels,omitempty"`
+}
+
+// RunStartedData is the data of the public event run.started.
+type RunStartedData struct {
+	Run     string            `json:"run"`
+	Session string            `json:"session"`
+	Agent   string            `json:"agent"`
+	Labels  map[string]string `json:"labels,omitempty"`
+}
+
+// RunTextData is the data of the public event run.text: what the model said
+// between its calls, after the commit, whole and redacted.
+type RunTextData struct {
+	Run      string `json:"run"`
+	Session  string `json:"session"`
+	Revision uint64 `json:"revision"`
+	Text     string `json:"text"`
+}
+
+// RunCompletedData is the data of the public event run.completed.
+type RunCompletedData struct {
+	Run     string `json:"run"`
+	Session string `json:"session"`
+	Agent   string `json:"agent"`
+	Reply   Reply  `json:"reply"`
+	Usage   Usage  `json:"usage"`
+	Steps   int    `json:"steps"`
+}
+
+// RunFailedData is the data of the public events run.failed and run.cancelled.
+type RunFailedData struct {
+	Run     string `json:"run"`
+	Session string `json:"session"`
+	Agent   string `json:"agent"`
+	Reason  string `json:"reason"`
+	Error   string `json:"error,omitempty"`
+	Usage   Usage  `json:"usage"`
+	Steps   int    `json:"steps"`
+}
+
+// RunRejectedData is the data of the public event run.rejected: a command that
+// was not carried out, and why.
+type RunRejectedData struct {
+	Command string `json:"command"` // the command's CloudEvents id, empty where it had none
+	Source  string `json:"source"`
+	Type    string `json:"type"`
+	Reason  string `json:"reason"` // one stable word, for programs
+	Error   string `json:"error"`  // for people
+}
+
+// CallData is the data of the public events call.dispatched and call.settled.
+// It never holds arguments or results.
+type CallData struct {
+	Run     string  `json:"run"`
+	Session string  `json:"session"`
+	CallID  string  `json:"call_id"`
+	Name    string  `json:"name"`
+	Outcome Outcome `json:"outcome,omitempty"`
+}

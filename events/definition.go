@@ -1,0 +1,62 @@
+package events
+
+import "encoding/json"
+
+// AgentDefinition describes one agent. A run is admitted with one version of
+// it and keeps that version to its end.
+type AgentDefinition struct {
+	Slug         string          `json:"slug"`
+	Description  string          `json:"description,omitempty"`
+	Instructions string          `json:"instructions"`
+	Model        string          `json:"model"`            // provider/name, for example openai/gpt-5
+	Input        json.RawMessage `json:"input,omitempty"`  // JSON Schema of the task's input
+	Output       json.RawMessage `json:"output,omitempty"` // JSON Schema of the output; absent: any value
+	Subagents    []string        `json:"subagents,omitempty"`
+	Capabilities []string        `json:"capabilities,omitempty"`
+	Budget       json.RawMessage `json:"budget,omitempty"`
+	Limits       Limits          `json:"limits,omitzero"`
+	Events       []string        `json:"events,omitempty"` // public call-level events asked for: call_dispatched, call_settled
+}
+
+// Limits bound one run. Zero is the default that the field names.
+type Limits struct {
+	Timeout        string `json:"timeout,omitempty"`          // wall clock of the run as a Go duration; absent: none
+	ScriptTimeout  string `json:"script_timeout,omitempty"`   // wall clock of one script; 30s
+	RepeatedCalls  int    `json:"repeated_calls,omitempty"`   // identical calls in a row before the run fails; 8
+	SilentAnswers  int    `json:"silent_answers,omitempty"`   // answers without a call in a row before the run fails; 3
+	CallsPerAnswer int    `json:"calls_per_answer,omitempty"` // calls in one response; 64
+	ContextTokens  int64  `json:"context_tokens,omitempty"`   // the model's context window; the model's own by default
+	OutputTokens   int64  `json:"output_tokens,omitempty"`    // tokens one response may have; the provider's default
+}
+
+// Effect says what a repeated call of a capability does.
+type Effect string
+
+// The effect classes.
+const (
+	EffectRead       Effect = "read"       // changes nothing
+	EffectIdempotent Effect = "idempotent" // repeating with the same key changes nothing more
+	EffectWrite      Effect = "write"      // each call counts
+)
+
+// Capability is something a script can call: a name, exact schemas and one
+// route to the service that does the work.
+type Capability struct {
+	Name        string          `json:"name"` // dotted, for example desk.book
+	Description string          `json:"description,omitempty"`
+	Input       json.RawMessage `json:"input,omitempty"`  // JSON Schema; absent: any value
+	Output      json.RawMessage `json:"output,omitempty"` // JSON Schema; absent: any value
+	Effect      Effect          `json:"effect"`
+	Timeout     string          `json:"timeout,omitempty"` // Go duration; 30s
+	Route       Route           `json:"route"`
+}
+
+// Route says where a capability is served. Exactly one field is set.
+type Route struct {
+	NATS *NATSRoute `json:"nats,omitempty"`
+}
+
+// NATSRoute is a plain request-reply subject.
+type NATSRoute struct {
+	Subject string `json:"subject"`
+}

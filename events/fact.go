@@ -1,0 +1,183 @@
+package events
+
+import (
+	"time"
+)
+
+// Cause identifies what started a run: a command by its source and id, or a
+// parent's call, whose source is the parent run and whose id is the call id.
+// The same cause is the same run, for ever.
+type Cause struct {
+	Source string `json:"source"`
+	ID     string `json:"id"`
+	Body   string `json:"body"` // HashJSON of the command's data; another body under the same id is a conflict
+}
+
+// RunAdmitted opens a run in a session. It fixes for ever what the run may do
+// and which version of the definition it is.
+type RunAdmitted struct {
+	Agent        string            `json:"agent"`
+	Definition   string            `json:"definition"` // content hash of the pinned definition, its capabilities included
+	Contract     string            `json:"contract"`   // contract hash the run must be resumed with
+	Cause        Cause             `json:"cause"`
+	Message      Message           `json:"message"` // the task; appended to the transcript by the first checkpoint
+	Labels       map[string]string `json:"labels,omitempty"`
+	Capabilities []string          `json:"capabilities,omitempty"` // granted names: the upper bound
+	Deadline     *time.Time        `json:"deadline,omitempty"`     // absolute; parked time counts
+	Events       []string          `json:"events,omitempty"`       // call-level public events the definition asked for
+}
+
+// CommandAccepted records, at the session id derived from a command, where the
+// command's effect went, so that the same command again finds it.
+type CommandAccepted struct {
+	Cause   Cause  `json:"cause"`
+	Command string `json:"command"` // the command's type
+	Session string `json:"session"`
+	Run     string `json:"run"`
+}
+
+// RunClaimed hands the session to a worker. The append is the fence.
+type RunClaimed struct {
+	Worker string `json:"worker"`
+	// Failures counts the claims, this one not included, that ended neither
+	// by a release nor by a typed error since the checkpoint last advanced.
+	Failures int `json:"failures,omitempty"`
+}
+
+// CheckpointCommitted advances the run by one revision.
+type CheckpointCommitted struct {
+	Delta CheckpointDelta `json:"delta"`
+}
+
+// WindowCompacted replaces the context window; the facts before it remain.
+type WindowCompacted struct {
+	Window []Message `json:"window"`
+}
+
+// RunParked closes the claim until a dependency settles or the deadline comes.
+type RunParked struct {
+	CallID       string     `json:"call_id"`
+	Dependencies []string   `json:"dependencies,omitempty"` // run ids
+	Any          bool       `json:"any,omitempty"`          // one dependency is enough
+	Messages     bool       `json:"messages,omitempty"`     // a message wakes it too
+	Deadline     *time.Time `json:"deadline,omitempty"`
+	Reason       string     `json:"reason"`
+}
+
+// RunReleased closes the claim without a reason to wait: the worker is going
+// away, or leaves the run to others for a while.
+type RunReleased struct {
+	Reason string `json:"reason"`
+}
+
+// RunCompleted is the checkpoint that ends a run with a reply.
+type RunCompleted struct {
+	Delta CheckpointDelta `json:"delta"`
+}
+
+// Failure reasons.
+const (
+	FailureAborted  = "aborted"  // the loop stopped on a typed error
+	FailureDeadline = "deadline" // the run's deadline passed
+	FailurePoison   = "poison"   // claims died at one revision without a typed error
+	FailureContract = "contract" // the binary's contract or definition differs from the admitted one
+)
+
+// RunFailed ends a run without a reply.
+type RunFailed struct {
+	Reason string `json:"reason"`
+	Error  string `json:"error"` // redacted, bounded, for people
+	Usage  Usage  `json:"usage"`
+	Steps  int    `json:"steps"`
+}
+
+// RunCancelled ends a run because somebody asked for it.
+type RunCancelled struct {
+	Reason string `json:"reason"`
+	Usage  Usage  `json:"usage"`
+	Steps  int    `json:"steps"`
+}
+
+// ChildSettled tells a parent that a child has ended. The first per child
+// counts.
+type ChildSettled struct {
+	CallID  string `json:"call_id"`
+	Child   string `json:"child"` // run id
+	Outcome string `json:"outcome"`
+	Reply   *Reply `json:"reply,omitempty"`
+}
+
+// CancelRequested asks a run to stop at its next commit.
+type CancelRequested struct {
+	Reason string `json:"reason"`
+}
+
+// TimerFired tells that the deadline of a wait, or of the run, has passed.
+type TimerFired struct {
+	CallID   string    `json:"call_id,omitempty"`
+	Deadline time.Time `json:"deadline"`
+}
+
+// BudgetRaised tells a refused run to try again.
+type BudgetRaised struct {
+	Ledger uint64 `json:"ledger"` // revision of the ledger that raised it
+}
+
+// MessageReceived hands a run under way a message, delivered to the model at
+// the next boundary.
+type MessageReceived struct {
+	Message Message `json:"message"`
+}
+
+// CallState is where a call of the current response stands.
+type CallState string
+
+// The states of a call.
+const (
+	CallPending    CallState = "pending"    // stored, not dispatched
+	CallDispatched CallState = "dispatched" // its predispatch checkpoint is committed
+	CallSettled    CallState = "settled"    // its result is committed
+)
+
+// Call is one entry of the call journal: a tool call of the current response.
+type Call struct {
+	ToolCall
+	State   CallState `json:"state"`
+	Outcome Outcome   `json:"outcome,omitempty"` // once settled
+	// Refusal is why the call must not be executed (its response was cut,
+	// its arguments do not parse); it becomes the call's error.
+	Refusal string `json:"refusal,omitempty"`
+}
+
+// CheckpointDelta is the difference between two checkpoints of one run, with
+// the transcript append that is part of the same commit. Absent fields are
+// unchanged.
+type CheckpointDelta struct {
+	Version  int          `json:"version,omitempty"`
+	Contract string       `json:"contract,omitempty"`
+	Revision uint64       `json:"revision"`
+	Phase    string       `json:"phase,omitempty"`
+	Steps    int          `json:"steps,omitempty"` // added
+	Append   []Message    `json:"append,omitempty"`
+	Calls    *[]Call      `json:"calls,omitempty"`    // the whole journal, when it is a new response's
+	Settle   []CallChange `json:"settle,omitempty"`   // changed entries of the same response's journal
+	UsedIDs  []string     `json:"used_ids,omitempty"` // added
+	Usage    Usage        `json:"usage,omitzero"`     // added
+	Guard    *Guard       `json:"guard,omitempty"`
+	Reply    *Reply       `json:"reply,omitempty"`
+}
+
+// CallChange advances one entry of the call journal.
+type CallChange struct {
+	Index   int       `json:"index"`
+	State   CallState `json:"state"`
+	Outcome Outcome   `json:"outcome,omitempty"`
+}
+
+// Guard counts what a model must not do for ever.
+type Guard struct {
+	LastCall string `json:"last_call,omitempty"` // hash of the last call's name and canonical arguments
+	Repeats  int    `json:"repeats,omitempty"`   // how often in a row it came
+	Silent   int    `json:"silent,omitempty"`    // answers without a call in a row
+	Rejected int    `json:"rejected,omitempty"`  // completions refused in a row
+}
