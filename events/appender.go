@@ -40,9 +40,6 @@ type Appender struct {
 	// Rebased, when set, is called each time a decision was given up because
 	// an external fact came first.
 	Rebased func(Key)
-
-	judge func(own *Event, above []Record) verdict
-	holds func(tip Tip, own *Event) error
 }
 
 // Back-off between attempts to learn the outcome of an append.
@@ -70,11 +67,7 @@ func (a *Appender) Commit(ctx context.Context, key Key, state State, decide func
 			return nil, err
 		}
 		tip := state.Tip()
-		holds := a.holds
-		if holds == nil {
-			holds = holdsClaim
-		}
-		if err := holds(tip, own); err != nil {
+		if err := holdsClaim(tip, own); err != nil {
 			return nil, err
 		}
 		own.CommitID = a.NewID()
@@ -122,10 +115,6 @@ func holdsClaim(tip Tip, own *Event) error {
 // settle sends own until its fate is known. above holds every record seen
 // after the expected sequence; when committed its first one is own.
 func (a *Appender) settle(ctx context.Context, key Key, expected uint64, own *Event) (verdict, []Record, error) {
-	judge := a.judge
-	if judge == nil {
-		judge = judgeAbove
-	}
 	pause := firstPause
 	for {
 		sequence, err := a.Log.Append(ctx, key, own, expected)
@@ -139,7 +128,7 @@ func (a *Appender) settle(ctx context.Context, key Key, expected uint64, own *Ev
 		if readErr != nil {
 			return undecided, nil, errors.Join(ErrUnresolved, fmt.Errorf("append %s to session %s after sequence %d: %w", own.Type, key, expected, err), readErr)
 		}
-		if v := judge(own, above); v != undecided {
+		if v := judgeAbove(own, above); v != undecided {
 			return v, above, nil
 		}
 		if err := a.Pause(ctx, pause); err != nil {

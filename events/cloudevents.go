@@ -2,18 +2,13 @@ package events
 
 import (
 	"fmt"
-	"mime"
 	"strings"
-	"time"
-	"unicode/utf8"
-
-	"github.com/cloudevents/sdk-go/v2/types"
 )
 
 // The codec follows the NATS binding and the JSON format of CloudEvents 1.0.
-// It writes and reads the bytes itself, because the SDK's codecs do not
-// percent-encode, evaluate the numbers in data, and cost a fact several times
-// what the log does with it. URIs are the SDK's to judge.
+// It writes and reads the bytes itself, because the SDK's codecs for NATS do
+// not percent-encode, and its JSON codec evaluates the numbers in data and
+// takes members twice. URIs are the SDK's to judge.
 
 const (
 	maxAttributes     = 64      // of one event, specversion included
@@ -154,6 +149,9 @@ func decodeHeader(value string) (decoded, reason string) {
 func Decode(header map[string][]string, data []byte) (Event, error) {
 	var d eventDecoder
 	failure := d.readHeader(header)
+	if d.ambiguous != nil {
+		return Event{}, d.ambiguous
+	}
 	if len(d.contentType) >= len(structuredType) && strings.EqualFold(d.contentType[:len(structuredType)], structuredType) {
 		return d.structured(data)
 	}
@@ -183,6 +181,7 @@ type eventDecoder struct {
 
 	contentType string // of the message, when it has one
 	traceParent string
+	ambiguous   *EventError         // the message has one of these two twice
 	spelled     map[string]struct{} // attributes whose header name is not lower-case
 }
 
@@ -194,27 +193,31 @@ func (d *eventDecoder) fail(attribute, reason string) *EventError {
 }
 
 // readHeader reads all attributes of binary mode and what the message says
-// beside them. Of several failures it returns the one whose attribute sorts
-// first, so that the same message always gives the same answer.
+// beside them, and returns what is wrong with the attributes.
 func (d *eventDecoder) readHeader(header map[string][]string) (failure *EventError) {
 	for key, values := range header {
 		if len(values) == 0 {
 			continue
 		}
-		var err *EventError
 		switch name, isAttribute := attributeOf(key); {
 		case isAttribute:
-			err = d.readAttribute(header, key, name, values)
+			failure = firstOf(failure, d.readAttribute(header, key, name, values))
 		case len(key) == len("content-type") && strings.EqualFold(key, "content-type"):
-			err = d.readOnce(&d.contentType, "content-type", values)
+			d.readOnce(&d.contentType, "content-type", values)
 		case len(key) == len("traceparent") && strings.EqualFold(key, "traceparent"):
-			err = d.readOnce(&d.traceParent, "traceparent", values)
-		}
-		if err != nil && (failure == nil || err.Attribute < failure.Attribute) {
-			failure = err
+			d.readOnce(&d.traceParent, "traceparent", values)
 		}
 	}
 	return failure
+}
+
+// firstOf returns the error that sorts first, so that a message with several
+// faults always gets the same answer, whatever the order of its headers.
+func firstOf(a, b *EventError) *EventError {
+	if a == nil || b != nil && (b.Attribute < a.Attribute || b.Attribute == a.Attribute && b.Reason < a.Reason) {
+		return b
+	}
+	return a
 }
 
 // attributeOf returns the lower-case attribute name that a header stands for.
@@ -264,15 +267,12 @@ func (d *eventDecoder) readAttribute(header map[string][]string, key, name strin
 	return d.set(name, value)
 }
 
-func (d *eventDecoder) readOnce(field *string, name string, values []string) *EventError {
+func (d *eventDecoder) readOnce(field *string, name string, values []string) {
 	if len(values) > 1 || *field != "" {
-		return &EventError{Reason: "the message has two headers " + name + ": send one"}
+		d.ambiguous = firstOf(d.ambiguous, &EventError{Reason: "the message has two headers " + name + ": send one"})
 	}
 	*field = values[0]
-	return nil
 }
-
-const tooLong = "is longer than 4096 bytes: move it into the data"
 
 // set gives an attribute its value, which is decoded.
 func (d *eventDecoder) set(name, value string) *EventError {
@@ -300,20 +300,6 @@ func (d *eventDecoder) set(name, value string) *EventError {
 	return nil
 }
 
-// parseTime reads RFC 3339 and refuses what the time package takes beyond it,
-// and what is no four-digit year in UTC.
-func parseTime(s string) (time.Time, bool) {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil || s[len("2006-01-02T15")] != ':' || strings.Contains(s, ",") {
-		return time.Time{}, false
-	}
-	if !strings.HasSuffix(s, "Z") && (s[len(s)-5:len(s)-3] > "23" || s[len(s)-2:] > "59") {
-		return time.Time{}, false
-	}
-	t = t.UTC()
-	return t, 0 <= t.Year() && t.Year() <= 9999
-}
-
 // finish makes sure that nothing required is missing.
 func (d *eventDecoder) finish() *EventError {
 	switch {
@@ -329,100 +315,4 @@ func (d *eventDecoder) finish() *EventError {
 		return d.set("traceparent", d.traceParent)
 	}
 	return nil
-}
-
-// checkAttribute says why an event cannot have the attribute, or returns "".
-func checkAttribute(name, value string) (reason string) {
-	if reason := checkAttributeName(name); reason != "" {
-		return reason
-	}
-	if len(value) > maxAttributeBytes {
-		return tooLong
-	}
-	if reason := checkText(value); reason != "" {
-		return reason
-	}
-	switch name {
-	case "specversion":
-		if value != "1.0" {
-			return "must be 1.0"
-		}
-	case "id", "type", "subject":
-		if value == "" {
-			return "must not be empty"
-		}
-	case "source":
-		if !isURIReference(value) {
-			return "must be a URI or a path, with everything but ASCII percent-encoded"
-		}
-	case "dataschema":
-		if uri := types.ParseURI(value); uri == nil || !uri.IsAbs() || !isURIReference(value) {
-			return "must be an absolute URI"
-		}
-	case "datacontenttype":
-		if !isMediaType(value) {
-			return "must be a media type such as application/json"
-		}
-	}
-	return ""
-}
-
-func checkAttributeName(name string) (reason string) {
-	ok := 0 < len(name) && len(name) <= maxNameBytes && name != "data"
-	for i := range len(name) {
-		ok = ok && (isDigit(name[i]) || 'a' <= name[i] && name[i] <= 'z')
-	}
-	if !ok {
-		return "has a name that is not allowed: use 1 to 20 characters of a-z and 0-9, and not data"
-	}
-	return ""
-}
-
-// checkText refuses what the String type of CloudEvents excludes.
-func checkText(s string) (reason string) {
-	if plainPrefix(s) == len(s) {
-		return ""
-	}
-	if !utf8.ValidString(s) {
-		return "is not valid UTF-8"
-	}
-	for _, r := range s {
-		if r < ' ' || 0x7f <= r && r <= 0x9f {
-			return "has a control character"
-		}
-		if 0xfdd0 <= r && r <= 0xfdef || r&0xfffe == 0xfffe {
-			return "has a code point that is not a character"
-		}
-	}
-	return ""
-}
-
-// isURIReference leaves to the SDK only what is more than a path.
-func isURIReference(s string) bool {
-	structure := false
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || isDigit(c) || strings.IndexByte("-._~/?#!$&'()*+,;=", c) >= 0:
-		case strings.IndexByte(":@[]%", c) >= 0:
-			structure = true
-		default:
-			return false
-		}
-	}
-	return s != "" && (!structure || types.ParseURIRef(s) != nil)
-}
-
-func isMediaType(s string) bool {
-	if s == jsonType {
-		return true
-	}
-	name, _, err := mime.ParseMediaType(s)
-	return err == nil && strings.IndexByte(name, '/') > 0
-}
-
-// isJSONType reports whether data of the media type is JSON: */json or */*+json.
-func isJSONType(s string) bool {
-	name, _, _ := strings.Cut(s, ";")
-	_, name, _ = strings.Cut(strings.ToLower(strings.TrimSpace(name)), "/")
-	return name == "json" || strings.HasSuffix(name, "+json")
 }

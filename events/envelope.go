@@ -216,3 +216,10 @@ func (e *Event) Structured() ([]byte, error) {
 	}
 	return append(b, '}'), nil
 }
+
+// isJSONType reports whether data of the media type is JSON: */json or */*+json.
+func isJSONType(s string) bool {
+	name, _, _ := strings.Cut(s, ";")
+	_, name, _ = strings.Cut(strings.ToLower(strings.TrimSpace(name)), "/")
+	return name == "json" || strings.HasSuffix(name, "+json")
+}
