@@ -42,10 +42,15 @@ type Event struct {
 	AuthID        string
 	DataRef       string // where the data is stored, when it is too large to be inline
 	Encryption    string // reserved: how Data is encrypted
+	Emits         string // which public events follow from a fact, beyond those of its type: text, calls
 
 	Extra map[string]string // other attributes, by lower-case name
 
 	Data []byte
+
+	// Body is what DataRef refers to, once somebody fetched it. It is no
+	// part of the event: the hash covers Data, which is stored.
+	Body []byte
 }
 
 // attribute is one context attribute: how it is named on the wire and where it
@@ -87,6 +92,7 @@ var attributes = []attribute{
 	text("datacontenttype", func(e *Event) *string { return &e.DataContentType }),
 	text("dataref", func(e *Event) *string { return &e.DataRef }),
 	text("dataschema", func(e *Event) *string { return &e.DataSchema }),
+	text("emits", func(e *Event) *string { return &e.Emits }),
 	text("encryption", func(e *Event) *string { return &e.Encryption }),
 	counter("epoch", func(e *Event) *uint64 { return &e.Epoch }),
 	text("id", func(e *Event) *string { return &e.ID }),

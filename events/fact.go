@@ -39,9 +39,6 @@ type CommandAccepted struct {
 // RunClaimed hands the session to a worker. The append is the fence.
 type RunClaimed struct {
 	Worker string `json:"worker"`
-	// Failures counts the claims, this one not included, that ended neither
-	// by a release nor by a typed error since the checkpoint last advanced.
-	Failures int `json:"failures,omitempty"`
 }
 
 // CheckpointCommitted advances the run by one revision.
@@ -170,6 +167,8 @@ type CheckpointDelta struct {
 // CallChange advances one entry of the call journal.
 type CallChange struct {
 	Index   int       `json:"index"`
+	ID      string    `json:"id,omitempty"`   // only of a call that is dispatched by this commit
+	Name    string    `json:"name,omitempty"` // only of a call that is dispatched by this commit
 	State   CallState `json:"state"`
 	Outcome Outcome   `json:"outcome,omitempty"`
 }
@@ -179,5 +178,4 @@ type Guard struct {
 	LastCall string `json:"last_call,omitempty"` // hash of the last call's name and canonical arguments
 	Repeats  int    `json:"repeats,omitempty"`   // how often in a row it came
 	Silent   int    `json:"silent,omitempty"`    // answers without a call in a row
-	Rejected int    `json:"rejected,omitempty"`  // completions refused in a row
 }

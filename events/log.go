@@ -11,6 +11,12 @@ type Record struct {
 	Sequence uint64 // position in the shard; grows along a session, with gaps
 }
 
+// Position is where a fact stands in the whole log.
+type Position struct {
+	Shard    int
+	Sequence uint64
+}
+
 // MaxRead is the largest number of records one Read returns.
 const MaxRead = 256
 
@@ -45,6 +51,9 @@ type Log interface {
 	// anything acknowledged before the call.
 	Last(ctx context.Context, key Key) (uint64, error)
 }
+
+// ErrNotFound is what look-ups wrap when there is no such thing.
+var ErrNotFound = errors.New("not found")
 
 var (
 	// ErrConflict is what Log.Append wraps when the log refused the

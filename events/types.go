@@ -171,16 +171,24 @@ func (e *Event) Payload() (any, error) {
 		return nil, nil
 	}
 	v := reflect.New(t.data)
-	if err := json.Unmarshal(e.Data, v.Interface()); err != nil {
+	if err := json.Unmarshal(e.payload(), v.Interface()); err != nil {
 		return nil, &DataError{Type: e.Type, ID: e.ID, Err: err}
 	}
 	return v.Elem().Interface(), nil
 }
 
+// payload returns the data, wherever it is stored.
+func (e *Event) payload() []byte {
+	if e.DataRef != "" {
+		return e.Body
+	}
+	return e.Data
+}
+
 // PayloadOf decodes the event's data as a T, whatever the event's type.
 func PayloadOf[T any](e *Event) (T, error) {
 	var v T
-	if err := json.Unmarshal(e.Data, &v); err != nil {
+	if err := json.Unmarshal(e.payload(), &v); err != nil {
 		return v, &DataError{Type: e.Type, ID: e.ID, Err: err}
 	}
 	return v, nil
