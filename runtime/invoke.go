@@ -1,0 +1,231 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentruntime/agentruntime/events"
+)
+
+// invoke runs one direct tool other than complete. An error stops the attempt;
+// what is only the call's failure is an outcome.
+func (l *loop) invoke(ctx context.Context, call *events.ToolCall) (outcome, error) {
+	if call.Name == toolRunJS {
+		return l.runJS(ctx, call)
+	}
+	value, err := l.control(ctx, call)
+	if err != nil {
+		return toolError(ctx, err)
+	}
+	text, err := events.Marshal(value)
+	if err != nil {
+		return outcome{}, fmt.Errorf("encode the result of %s: %w", call.Name, err)
+	}
+	return outcome{events.OutcomeOK, string(text)}, nil
+}
+
+// control carries out a call about children.
+func (l *loop) control(ctx context.Context, call *events.ToolCall) (any, error) {
+	var args struct {
+		Session  string   `json:"session"`
+		Prompt   string   `json:"prompt"`
+		Calls    []string `json:"calls"`
+		Mode     string   `json:"mode"`
+		Timeout  string   `json:"timeout"`
+		Messages bool     `json:"messages"`
+	}
+	tool := l.box.find(call.Name)
+	if tool == nil {
+		return nil, fmt.Errorf("there is no tool %q", call.Name)
+	}
+	if tool.slug != "" {
+		return l.in.Controller.Spawn(ctx, call.ID, tool.slug, call.Arguments)
+	}
+	if err := json.Unmarshal(call.Arguments, &args); err != nil {
+		return nil, err
+	}
+	switch call.Name {
+	case toolContinue:
+		return l.in.Controller.Continue(ctx, call.ID, args.Session, args.Prompt)
+	case toolGetCalls:
+		return l.in.Controller.Get(ctx, args.Calls)
+	case toolCancelCalls:
+		return l.in.Controller.Cancel(ctx, args.Calls)
+	}
+	request := WaitRequest{Calls: args.Calls, Any: args.Mode == "any", Messages: args.Messages}
+	if args.Timeout != "" {
+		timeout, err := time.ParseDuration(args.Timeout)
+		if err != nil || timeout <= 0 {
+			return nil, fmt.Errorf("timeout %q is not a positive duration such as 30s", args.Timeout)
+		}
+		request.Timeout = timeout
+	}
+	return l.in.Controller.Wait(ctx, call.ID, request)
+}
+
+// runJS runs one script in a realm of its own, which is gone when the result is
+// returned.
+func (l *loop) runJS(ctx context.Context, call *events.ToolCall) (o outcome, err error) {
+	var args struct {
+		Code string `json:"code"`
+	}
+	if err := json.Unmarshal(call.Arguments, &args); err != nil {
+		return toolError(ctx, err)
+	}
+	executor, err := l.in.NewExecutor(ctx)
+	if err != nil {
+		return outcome{}, fmt.Errorf("start a script executor: %w", err)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	host := &callbacks{loop: l, call: call.ID, stop: stop}
+	defer func() {
+		if err := executor.Close(); err != nil {
+			l.cleanup = errors.Join(l.cleanup, fmt.Errorf("close the executor of call %s: %w", call.ID, err))
+		}
+	}()
+	bindings := make([]string, 0, len(l.in.Capabilities))
+	for _, c := range l.in.Capabilities {
+		bindings = append(bindings, c.Name)
+	}
+	result, err := executor.Execute(ctx, &Script{Code: args.Code, Bindings: bindings, Call: host.serve, Timeout: l.limits.script})
+	if fatal := host.stopped(); fatal != nil {
+		return outcome{}, fatal
+	}
+	var failed *ScriptError
+	switch {
+	case ctx.Err() != nil:
+		return outcome{}, errors.Join(context.Cause(ctx), err)
+	case errors.As(err, &failed):
+		return outcome{events.OutcomeError, host.explain(failed)}, nil
+	case err != nil:
+		return outcome{}, fmt.Errorf("run the script of call %s: %w", call.ID, err)
+	}
+	return scriptOutcome(result)
+}
+
+func scriptOutcome(r *ScriptResult) (outcome, error) {
+	value := r.Value
+	if len(value) == 0 {
+		value = json.RawMessage(`null`)
+	}
+	text, err := events.Marshal(struct {
+		Value json.RawMessage `json:"value"`
+		Logs  []string        `json:"logs,omitempty"`
+	}{value, r.Logs})
+	if err != nil {
+		return outcome{events.OutcomeError, "The script's value is not JSON: " + err.Error()}, nil
+	}
+	return outcome{events.OutcomeOK, string(text)}, nil
+}
+
+// callbacks serves the callbacks of one script and remembers what became of
+// them.
+type callbacks struct {
+	loop *loop
+	call string
+	stop context.CancelCauseFunc // ends the script
+
+	mu    sync.Mutex
+	made  []callbackState
+	fatal error
+}
+
+type callbackState struct {
+	name string
+	done bool
+	err  error
+}
+
+// serve carries out one callback: granted, valid, dispatched, valid again.
+func (h *callbacks) serve(ctx context.Context, name string, input json.RawMessage) (json.RawMessage, error) {
+	capability, ok := h.loop.box.capabilities[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no capability %q", name)
+	}
+	if len(input) == 0 {
+		input = json.RawMessage(`null`)
+	}
+	if capability.input != nil {
+		if err := capability.input.Validate(input); err != nil {
+			return nil, fmt.Errorf("%s was not called: its input does not fit the schema: %w", name, err)
+		}
+	}
+	index, err := h.begin(name)
+	if err != nil {
+		return nil, err
+	}
+	output, err := h.loop.in.Backend.Call(ctx, &Callback{CallID: h.call, Index: index, Capability: capability.Capability, Input: input})
+	if len(output) == 0 {
+		output = json.RawMessage(`null`)
+	}
+	if err == nil && capability.output != nil {
+		if invalid := capability.output.Validate(output); invalid != nil {
+			err = fmt.Errorf("%s was carried out, but its answer does not fit its output schema: %w", name, invalid)
+		}
+	}
+	h.end(index, err)
+	return output, err
+}
+
+// begin counts a callback. After a fatal error none is made.
+func (h *callbacks) begin(name string) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fatal != nil {
+		return 0, errors.New("the run is being stopped")
+	}
+	h.made = append(h.made, callbackState{name: name})
+	return len(h.made) - 1, nil
+}
+
+func (h *callbacks) end(index int, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.made[index].done, h.made[index].err = true, err
+	var fatal FatalToolError
+	if errors.As(err, &fatal) && h.fatal == nil {
+		h.fatal = err
+		h.stop(err)
+	}
+}
+
+func (h *callbacks) stopped() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.fatal
+}
+
+// explain tells the model of a failed script: what went wrong, what had been
+// done before, and what not to do.
+func (h *callbacks) explain(failed *ScriptError) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var b strings.Builder
+	b.WriteString(failed.Error())
+	for i, c := range h.made {
+		if i == 0 {
+			b.WriteString("\nCallbacks it made:")
+		}
+		switch {
+		case !c.done:
+			fmt.Fprintf(&b, "\n%d. %s: not known whether it took effect", i+1, c.name)
+		case c.err != nil:
+			fmt.Fprintf(&b, "\n%d. %s: failed: %v", i+1, c.name, c.err)
+		default:
+			fmt.Fprintf(&b, "\n%d. %s: finished", i+1, c.name)
+		}
+	}
+	if len(h.made) > 0 {
+		b.WriteString("\nDo not repeat the whole script: what finished has taken effect.")
+	}
+	if len(failed.Logs) > 0 {
+		b.WriteString("\nConsole:\n" + strings.Join(failed.Logs, "\n"))
+	}
+	return b.String()
+}

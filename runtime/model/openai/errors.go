@@ -1,0 +1,172 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agentruntime/agentruntime/runtime"
+)
+
+// classOf is the one mapping of statuses.
+func classOf(status int) runtime.ErrorClass {
+	switch {
+	case status == http.StatusRequestTimeout, status == http.StatusConflict, status >= 500:
+		return runtime.ClassRetry
+	case status == http.StatusTooManyRequests:
+		return runtime.ClassLimited
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return runtime.ClassDenied
+	default:
+		return runtime.ClassInvalid
+	}
+}
+
+// codes maps the codes and types of error objects that come with no status,
+// inside a response that began well.
+var codes = map[string]runtime.ErrorClass{
+	"rate_limit_exceeded":     runtime.ClassLimited,
+	"rate_limit_error":        runtime.ClassLimited,
+	"insufficient_quota":      runtime.ClassLimited,
+	"invalid_api_key":         runtime.ClassDenied,
+	"authentication_error":    runtime.ClassDenied,
+	"permission_error":        runtime.ClassDenied,
+	"invalid_request_error":   runtime.ClassInvalid,
+	"context_length_exceeded": runtime.ClassInvalid,
+}
+
+// statusError maps a response that is an error.
+func statusError(r *http.Response) error {
+	// The body only adds words; it may be missing or cut off.
+	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	text := parseError(body).text()
+	if text == "" {
+		text = http.StatusText(r.StatusCode)
+	}
+	return &runtime.ModelError{
+		Class: classOf(r.StatusCode), Status: r.StatusCode,
+		RetryAfter: retryAfter(r.Header), Err: errors.New(text),
+	}
+}
+
+// retryAfter reads the header in both its forms. A date is measured against the
+// response's own, so that a wrong clock does not matter.
+func retryAfter(h http.Header) time.Duration {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if seconds, err := strconv.ParseFloat(value, 64); err == nil {
+		if seconds >= math.MaxInt64/float64(time.Second) {
+			return math.MaxInt64
+		}
+		if seconds > 0 {
+			return time.Duration(seconds * float64(time.Second))
+		}
+		return 0
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return max(0, at.Sub(now))
+}
+
+func invalid(err error) error {
+	return &runtime.ModelError{Class: runtime.ClassInvalid, Err: err}
+}
+
+// errorObject is an error in words, as endpoints write it.
+type errorObject struct {
+	message, kind, code string
+}
+
+// parseError reads the error object of a body: under "error", or the body
+// itself, either in a list of one; and an error that is only a string.
+func parseError(body []byte) errorObject {
+	var list []json.RawMessage
+	if json.Unmarshal(body, &list) == nil && len(list) == 1 {
+		body = list[0]
+	}
+	var outer struct {
+		Error json.RawMessage `json:"error"`
+	}
+	if json.Unmarshal(body, &outer) == nil && present(outer.Error) {
+		body = outer.Error
+	}
+	var object struct {
+		Message json.RawMessage `json:"message"`
+		Type    json.RawMessage `json:"type"`
+		Code    json.RawMessage `json:"code"`
+	}
+	if json.Unmarshal(body, &object) != nil {
+		return errorObject{message: word(body)}
+	}
+	return errorObject{word(object.Message), word(object.Type), word(object.Code)}
+}
+
+func present(value json.RawMessage) bool {
+	return len(value) > 0 && !bytes.Equal(value, []byte("null"))
+}
+
+// word returns a string, or a number as it stands.
+func word(value json.RawMessage) string {
+	var text string
+	if json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	var number json.Number
+	if json.Unmarshal(value, &number) == nil {
+		return number.String()
+	}
+	return ""
+}
+
+// text is the error for a reader: the message, cut if it is long, and the codes.
+func (o errorObject) text() string {
+	const limit = 1000
+	text := o.message
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + "…"
+	}
+	for _, code := range []string{o.kind, o.code} {
+		if code != "" {
+			text += " [" + code + "]"
+		}
+	}
+	return strings.TrimSpace(text)
+}
+
+// modelError maps an error object that came with no status of its own. What
+// gives no known code failed after it was accepted, so it may pass.
+func (o errorObject) modelError() *runtime.ModelError {
+	failed := &runtime.ModelError{Class: runtime.ClassRetry, Err: errors.New("error in the response: " + o.text())}
+	if status, err := strconv.Atoi(o.code); err == nil && status >= 400 && status <= 599 {
+		failed.Class, failed.Status = classOf(status), status
+		return failed
+	}
+	for _, code := range []string{o.code, o.kind} {
+		if class, ok := codes[code]; ok {
+			failed.Class = class
+			break
+		}
+	}
+	return failed
+}
+
+// redacted returns an error whose text does not hold the key. Some endpoints
+// repeat it.
+func (m *Model) redacted(err error) error {
+	key := m.config.APIKey
+	if key == "" || !strings.Contains(err.Error(), key) {
+		return err
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), key, "[key]"))
+}
