@@ -1,0 +1,205 @@
+package jetstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agentruntime/agentruntime/events"
+)
+
+// Lease is what a worker writes beside its claim: the sign that it is alive.
+// It owns nothing; the claim's append does.
+type Lease struct {
+	Worker  string `json:"worker"`
+	ClaimID string `json:"claim_id"`
+	Epoch   uint64 `json:"epoch"`
+}
+
+// Leases keeps one entry per session, which the server removes when it was not
+// renewed in time.
+type Leases struct {
+	Conn *Conn
+	TTL  time.Duration // whole seconds; DefaultLeaseTTL when zero
+}
+
+// DefaultLeaseTTL is how long a lease outlives its last renewal.
+const DefaultLeaseTTL = 30 * time.Second
+
+// Observation is what stands in a session's entry. Revision changes with each
+// renewal: an observer that sees the same one for a whole TTL of its own clock
+// knows that the holder has not renewed.
+type Observation struct {
+	Lease    Lease
+	Held     bool   // the entry is there; its absence is not the end of a claim
+	Revision uint64 // to expect in Acquire
+}
+
+// Observe returns what the leader knows of the session's lease.
+func (l *Leases) Observe(ctx context.Context, key events.Key) (Observation, error) {
+	at, err := l.place(key, "")
+	if err != nil {
+		return Observation{}, err
+	}
+	m, err := l.Conn.last(ctx, at, l.Conn.timeout)
+	if err != nil {
+		return Observation{}, fmt.Errorf("observe the lease of session %s: %w", key, err)
+	}
+	o := Observation{Revision: m.Sequence, Held: !m.gone()}
+	if !o.Held {
+		return o, nil
+	}
+	if err := json.Unmarshal(m.Data, &o.Lease); err != nil {
+		return Observation{}, fmt.Errorf("observe the lease of session %s: %w", key, err)
+	}
+	return o, nil
+}
+
+// Acquire writes the entry in place of what was observed (0: nothing) and
+// returns its revision. events.ErrConflict means that the entry has changed
+// since.
+func (l *Leases) Acquire(ctx context.Context, key events.Key, lease Lease, observed uint64) (uint64, error) {
+	revision, err := l.put(ctx, key, lease, observed)
+	if err != nil {
+		return 0, fmt.Errorf("acquire the lease of session %s: %w", key, err)
+	}
+	return revision, nil
+}
+
+// Renew extends the lease written at revision by a whole TTL, counted from
+// before the call: the holder must take the time at which it called, not the
+// one at which it was answered. Any error means not renewed.
+func (l *Leases) Renew(ctx context.Context, key events.Key, lease Lease, revision uint64) (uint64, error) {
+	next, err := l.put(ctx, key, lease, revision)
+	if err != nil {
+		return 0, fmt.Errorf("renew the lease of session %s: %w", key, err)
+	}
+	return next, nil
+}
+
+// put publishes the entry as a plain message: the bucket's own update drops the
+// TTL.
+func (l *Leases) put(ctx context.Context, key events.Key, lease Lease, expected uint64) (uint64, error) {
+	at, err := l.place(key, "")
+	if err != nil {
+		return 0, err
+	}
+	data, err := json.Marshal(lease)
+	if err != nil {
+		return 0, err
+	}
+	header := expecting(expected)
+	setTTL(header, l.ttl())
+	return l.Conn.publish(ctx, at, l.Conn.timeout, header, data)
+}
+
+// Release removes the entry written at revision. An entry that has changed
+// since, or is gone, is left: it is not ours.
+func (l *Leases) Release(ctx context.Context, key events.Key, revision uint64) error {
+	at, err := l.place(key, "")
+	if err != nil {
+		return err
+	}
+	if err := l.remove(ctx, at, revision); err != nil && !errors.Is(err, events.ErrConflict) {
+		return fmt.Errorf("release the lease of session %s: %w", key, err)
+	}
+	return nil
+}
+
+// remove leaves a marker that the server removes in turn.
+func (l *Leases) remove(ctx context.Context, at place, revision uint64) error {
+	header := expecting(revision)
+	header[headerOperation] = []string{"DEL"}
+	setTTL(header, l.ttl())
+	_, err := l.Conn.publish(ctx, at, l.Conn.timeout, header, nil)
+	return err
+}
+
+// loading is the entry beside the lease that counts attempts to load a session.
+type loading struct {
+	Attempts int `json:"attempts"`
+}
+
+// loadingTTL is how long an attempt is remembered: beyond every restart loop,
+// short of for ever.
+const loadingTTL = 24 * time.Hour
+
+// BeginLoading notes that a worker is about to load the session and returns how
+// many before it began and never ended: those died while loading. Attempts at
+// the same time are counted as well.
+func (l *Leases) BeginLoading(ctx context.Context, key events.Key) (deaths int, err error) {
+	at, err := l.place(key, ".loading")
+	if err != nil {
+		return 0, err
+	}
+	for {
+		n, revision, err := l.attempts(ctx, at)
+		if err != nil {
+			return 0, fmt.Errorf("mark the loading of session %s: %w", key, err)
+		}
+		data, err := json.Marshal(loading{n + 1})
+		if err != nil {
+			return 0, err
+		}
+		header := expecting(revision)
+		setTTL(header, loadingTTL)
+		_, err = l.Conn.publish(ctx, at, l.Conn.timeout, header, data)
+		if err == nil {
+			return n, nil
+		}
+		if !errors.Is(err, events.ErrConflict) || ctx.Err() != nil {
+			return 0, fmt.Errorf("mark the loading of session %s: %w", key, err)
+		}
+	}
+}
+
+func (l *Leases) attempts(ctx context.Context, at place) (n int, revision uint64, err error) {
+	m, err := l.Conn.last(ctx, at, l.Conn.timeout)
+	if err != nil || m.gone() {
+		return 0, m.Sequence, err
+	}
+	var entry loading
+	err = json.Unmarshal(m.Data, &entry)
+	return entry.Attempts, m.Sequence, err
+}
+
+// EndLoading forgets the attempts: the session was loaded.
+func (l *Leases) EndLoading(ctx context.Context, key events.Key) error {
+	at, err := l.place(key, ".loading")
+	if err != nil {
+		return err
+	}
+	for {
+		n, revision, err := l.attempts(ctx, at)
+		if err == nil && n > 0 {
+			err = l.remove(ctx, at, revision)
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, events.ErrConflict) || ctx.Err() != nil {
+			return fmt.Errorf("end the loading of session %s: %w", key, err)
+		}
+	}
+}
+
+func (l *Leases) ttl() time.Duration {
+	if l.TTL == 0 {
+		return DefaultLeaseTTL
+	}
+	return l.TTL
+}
+
+func (l *Leases) place(key events.Key, suffix string) (place, error) {
+	return keyPlace(bucketLeases, key, suffix)
+}
+
+// keyPlace is a session's entry in a bucket.
+func keyPlace(bucket string, key events.Key, suffix string) (place, error) {
+	if err := key.Check(); err != nil {
+		return place{}, err
+	}
+	return place{"KV_" + bucket, "$KV." + bucket + "." + key.Namespace + "." + key.Session + suffix}, nil
+}

@@ -1,0 +1,113 @@
+package jetstream
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agentruntime/agentruntime/events"
+)
+
+// LeaseWatch sees the renewals of every lease as they are stored, so that a
+// worker knows at once for how long a session's holder has been silent. It must
+// be running (Run) before it can say anything but "not long".
+type LeaseWatch struct {
+	Leases *Leases
+
+	mu    sync.Mutex
+	since time.Time // from when on no renewal can have been missed
+	seen  map[events.Key]renewal
+}
+
+// renewal is the newest one that was seen of a lease, and when.
+type renewal struct {
+	revision uint64
+	at       time.Time
+}
+
+// watchPause is the pause before a watch that was interrupted begins anew.
+const watchPause = 250 * time.Millisecond
+
+// Run watches until ctx ends. After an interruption it begins to count anew.
+func (w *LeaseWatch) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		w.follow(ctx)
+		w.restart(time.Time{})
+		_ = events.Sleep(ctx, watchPause)
+	}
+}
+
+// restart forgets what was seen; from the given time on the watch is whole.
+func (w *LeaseWatch) restart(since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.since, w.seen = since, make(map[events.Key]renewal)
+}
+
+func (w *LeaseWatch) follow(ctx context.Context) {
+	conn := w.Leases.Conn
+	attempt, cancel := conn.within(ctx)
+	defer cancel()
+	ordered, err := conn.js.OrderedConsumer(attempt, "KV_"+bucketLeases, natsjs.OrderedConsumerConfig{
+		FilterSubjects: []string{"$KV." + bucketLeases + ".*.*"},
+		DeliverPolicy:  natsjs.DeliverNewPolicy,
+	})
+	if err != nil {
+		return
+	}
+	messages, err := ordered.Messages(natsjs.PullExpiry(pullExpiry), natsjs.PullHeartbeat(pullHeartbeat))
+	if err != nil {
+		return
+	}
+	defer messages.Stop()
+	w.restart(time.Now())
+	reconnects := conn.nc.Stats().Reconnects
+	for {
+		m, err := messages.Next(natsjs.NextContext(ctx))
+		if err != nil || conn.nc.Stats().Reconnects != reconnects {
+			return
+		}
+		meta, err := m.Metadata()
+		tokens := strings.Split(m.Subject(), ".")
+		if err != nil || len(tokens) != 4 {
+			continue
+		}
+		w.note(events.Key{Namespace: tokens[2], Session: tokens[3]}, meta.Sequence.Stream)
+	}
+}
+
+func (w *LeaseWatch) note(key events.Key, revision uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen[key] = renewal{revision, time.Now()}
+}
+
+// Silent returns for how long this process has seen no renewal of the session's
+// lease. It asks the leader once more: a renewal that the watch has missed
+// counts as made now. Zero while the watch is not running.
+func (w *LeaseWatch) Silent(ctx context.Context, key events.Key) (time.Duration, error) {
+	o, err := w.Leases.Observe(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.since.IsZero() {
+		return 0, nil
+	}
+	last, known := w.seen[key]
+	if o.Held && last.revision != o.Revision {
+		if known || time.Since(w.since) < w.Leases.ttl() {
+			w.seen[key] = renewal{o.Revision, time.Now()}
+			return 0, nil
+		}
+		// Renewed last before the watch began, which is a TTL ago.
+	}
+	if last.at.Before(w.since) {
+		last.at = w.since
+	}
+	return time.Since(last.at), nil
+}
