@@ -1,0 +1,233 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/agentruntime/agentruntime/events"
+)
+
+// API is the synchronous service: what agent.api.<namespace>.<verb> answers.
+type API struct {
+	*Host
+	Sessions Sessions
+}
+
+// The verbs of the API.
+const (
+	VerbStart       = "run.start"
+	VerbContinue    = "run.continue"
+	VerbGet         = "run.get"
+	VerbList        = "run.list"
+	VerbEvents      = "run.events"
+	VerbAgentsApply = "agents.apply"
+	VerbAgentsList  = "agents.list"
+)
+
+// Verbs lists every verb.
+var Verbs = []string{VerbStart, VerbContinue, VerbGet, VerbList, VerbEvents, VerbAgentsApply, VerbAgentsList}
+
+// APIError is a typed answer: what went wrong, in one stable word and for
+// people.
+type APIError struct {
+	Code    string // a reason of Rejection, or not_found, invalid or unavailable
+	Message string
+}
+
+func (e *APIError) Error() string { return e.Code + ": " + e.Message }
+
+// Codes of APIError beyond the reasons of a Rejection.
+const (
+	CodeNotFound    = "not_found"
+	CodeInvalid     = "invalid"
+	CodeUnavailable = "unavailable" // the outcome is open: ask again
+)
+
+// RunRequest is what run.get and run.events are asked.
+type RunRequest struct {
+	Run   string `json:"run"`
+	After uint64 `json:"after,omitempty"` // sequence, for run.events
+	Limit int    `json:"limit,omitempty"`
+}
+
+// ListRequest is what run.list is asked.
+type ListRequest struct {
+	Limit int `json:"limit,omitempty"` // 0: 1,000
+}
+
+// RunFactsAnswer is what run.events answers. More tells to ask again, after the
+// last sequence.
+type RunFactsAnswer struct {
+	Events []FactAnswer `json:"events"`
+	More   bool         `json:"more"`
+}
+
+// FactAnswer is one fact, as a structured CloudEvent, with its sequence.
+type FactAnswer struct {
+	Sequence uint64          `json:"sequence"`
+	Event    json.RawMessage `json:"event"`
+}
+
+// AgentsAnswer is what agents.list answers: agents and their versions.
+type AgentsAnswer struct {
+	Agents map[string]string `json:"agents"`
+}
+
+// AppliedAnswer is what agents.apply answers.
+type AppliedAnswer struct {
+	Agent   string `json:"agent"`
+	Version string `json:"version"`
+}
+
+// Handle answers one request. The error is always an *APIError.
+func (a *API) Handle(ctx context.Context, namespace, verb string, header map[string][]string, data []byte) (any, error) {
+	answer, err := a.handle(ctx, namespace, verb, header, data)
+	if err == nil {
+		return answer, nil
+	}
+	var (
+		typed   *APIError
+		refused *Rejection
+		field   *FieldError
+		name    *events.ErrName
+	)
+	switch {
+	case errors.As(err, &typed):
+		return nil, typed
+	case errors.As(err, &field), errors.As(err, &name):
+		return nil, &APIError{CodeInvalid, err.Error()}
+	case errors.As(err, &refused):
+		return nil, &APIError{refused.Reason, refused.Detail}
+	case errors.Is(err, events.ErrNotFound):
+		return nil, &APIError{CodeNotFound, err.Error()}
+	}
+	a.Logger.Warn("a request could not be answered", "verb", verb, "namespace", namespace, "error", err)
+	return nil, &APIError{CodeUnavailable, a.Redactor.Redact(err.Error())}
+}
+
+func (a *API) handle(ctx context.Context, namespace, verb string, header map[string][]string, data []byte) (any, error) {
+	if err := events.CheckNamespace(namespace); err != nil {
+		return nil, err
+	}
+	switch verb {
+	case VerbStart, VerbContinue:
+		return a.command(ctx, namespace, verb, header, data)
+	case VerbGet:
+		var r RunRequest
+		if err := decode(data, &r); err != nil {
+			return nil, err
+		}
+		return a.GetRun(ctx, namespace, r.Run)
+	case VerbList:
+		var r ListRequest
+		if err := decode(data, &r); err != nil {
+			return nil, err
+		}
+		return a.ListRuns(ctx, a.Sessions, namespace, orDefault(r.Limit, maxListed))
+	case VerbEvents:
+		return a.facts(ctx, namespace, data)
+	case VerbAgentsApply:
+		var v Version
+		if err := decode(data, &v); err != nil {
+			return nil, err
+		}
+		hash, err := a.Apply(ctx, namespace, &v)
+		return AppliedAnswer{v.Agent.Slug, hash}, err
+	case VerbAgentsList:
+		names, err := a.Definitions.Names(ctx, namespace)
+		return AgentsAnswer{names}, err
+	}
+	return nil, &APIError{CodeNotFound, fmt.Sprintf("there is no verb %q; known are %s", verb, strings.Join(Verbs, ", "))}
+}
+
+// maxListed is the number of runs that run.list answers unless asked for fewer,
+// and maxFacts that of facts that run.events does.
+const (
+	maxListed = 1000
+	maxFacts  = 100
+)
+
+func orDefault(n, def int) int {
+	if n <= 0 || n > def {
+		return def
+	}
+	return n
+}
+
+// command carries out a command. It comes as a CloudEvent in either mode, or as
+// bare data, which gets an id of its own: then a repetition is another command.
+func (a *API) command(ctx context.Context, namespace, verb string, header map[string][]string, data []byte) (any, error) {
+	command := events.Event{ID: a.NewID(), Source: "/agentruntime/api", Type: events.TypePrefix + verb, DataContentType: "application/json", Data: data}
+	if isCloudEvent(header) {
+		var err error
+		if command, err = events.Decode(header, data); err != nil {
+			return nil, reject(RejectMalformed, "%v", err)
+		}
+		if command.Type != events.TypePrefix+verb {
+			return nil, reject(RejectMalformed, "type %q does not belong to %s", command.Type, verb)
+		}
+	}
+	admitted, err := a.Admit(ctx, namespace, &command)
+	outcome := "accepted"
+	if err != nil {
+		outcome = "refused"
+	}
+	a.Meter.CommandHandled(verb, outcome)
+	return admitted, err
+}
+
+func isCloudEvent(header map[string][]string) bool {
+	for name, values := range header {
+		lower := strings.ToLower(name)
+		if strings.HasPrefix(lower, "ce-") {
+			return true
+		}
+		if lower == "content-type" && len(values) > 0 && strings.HasPrefix(strings.ToLower(values[0]), "application/cloudevents") {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *API) facts(ctx context.Context, namespace string, data []byte) (any, error) {
+	var r RunRequest
+	if err := decode(data, &r); err != nil {
+		return nil, err
+	}
+	limit := orDefault(r.Limit, maxFacts)
+	records, err := a.RunFacts(ctx, namespace, r.Run, r.After, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	answer := RunFactsAnswer{Events: []FactAnswer{}, More: len(records) > limit}
+	for i := range records[:min(len(records), limit)] {
+		e := records[i].Event
+		structured, err := e.Structured()
+		if err != nil {
+			return nil, err
+		}
+		answer.Events = append(answer.Events, FactAnswer{records[i].Sequence, []byte(a.Redactor.Redact(string(structured)))})
+	}
+	return answer, nil
+}
+
+// decode reads a request; an empty one is one without fields.
+func decode(data []byte, into any) error {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil
+	}
+	err := events.CheckJSON(data, events.JSONLimits{})
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(into)
+	}
+	if err != nil {
+		return &APIError{CodeInvalid, "the request is not what the verb takes: " + err.Error()}
+	}
+	return nil
+}

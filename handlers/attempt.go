@@ -1,0 +1,295 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
+	"github.com/agentruntime/agentruntime/runtime"
+	"github.com/agentruntime/agentruntime/runtime/schema"
+)
+
+// errand is events.Errand for one session: claim it, run it, settle it.
+type errand struct {
+	*projector.Session
+	d *Dispatcher
+}
+
+var _ events.Errand = (*errand)(nil)
+
+// Keep implements events.Errand. What a fold promises today (public events,
+// hints) is kept by the reactions, whose consumer stands in the log's server
+// and acknowledges a fact only after its effects are stored.
+func (e *errand) Keep(context.Context) error { return nil }
+
+// Drive implements events.Errand.
+func (e *errand) Drive(ctx context.Context) error {
+	run := e.Current()
+	if err := e.d.mayClaim(ctx, e.Session, run); err != nil {
+		return err
+	}
+	version, err := e.d.admitted(ctx, e.Key.Namespace, run.ID, &run.Admitted)
+	if err != nil {
+		return err
+	}
+	a, err := e.d.claim(ctx, e.Session, run.ID, version)
+	if err != nil {
+		return err
+	}
+	defer a.hold.end(context.WithoutCancel(ctx))
+	err = a.carryOut(ctx)
+	e.d.Meter.AttemptEnded(attemptOutcome(err))
+	return err
+}
+
+func attemptOutcome(err error) string {
+	switch {
+	case err == nil:
+		return "settled"
+	case errors.Is(err, events.ErrFenced):
+		return "fenced"
+	case errors.Is(err, ErrLeaseLost):
+		return "lease_lost"
+	case errors.Is(err, runtime.ErrStopped), errors.Is(err, errDraining):
+		return "released"
+	}
+	return "failed"
+}
+
+// mayClaim refuses while another worker may be alive. The absence of a lease is
+// not its end: a claim that is open is waited out until this process has itself
+// seen no renewal for one whole TTL.
+func (d *Dispatcher) mayClaim(ctx context.Context, s *projector.Session, run *projector.Run) error {
+	if !s.At.Claim.Open || d.Gone != nil && d.Gone(run.Worker) {
+		return nil
+	}
+	silent, err := d.Leases.Silent(ctx, s.Key)
+	if err != nil {
+		return fmt.Errorf("look for the holder of session %s: %w", s.Key, err)
+	}
+	if silent < d.TTL {
+		return &BusyError{run.Worker, d.TTL - silent}
+	}
+	return nil
+}
+
+// claim appends the claim, which is the fence, and then takes the lease.
+func (d *Dispatcher) claim(ctx context.Context, s *projector.Session, run string, v *Version) (*attempt, error) {
+	claim := events.Claim{ID: d.NewID(), Run: run, Open: true}
+	_, err := d.appender().Commit(ctx, s.Key, s, func() (*events.Event, error) {
+		e, err := d.fact(s.Key, run, events.RunClaimed{Worker: d.Worker})
+		if err != nil {
+			return nil, err
+		}
+		claim.Epoch = s.At.Claim.Epoch + 1
+		e.ClaimID, e.Epoch = claim.ID, claim.Epoch
+		return e, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim run %s: %w", run, err)
+	}
+	hold, err := take(ctx, d.Leases, s.Key, Lease{d.Worker, claim.ID, claim.Epoch}, d.TTL, d.Now)
+	if err != nil {
+		return nil, err
+	}
+	return &attempt{d: d, run: run, version: v, hold: hold, store: &store{host: d.Host, session: s, run: run, claim: claim}}, nil
+}
+
+// attempt is one claim of one run.
+type attempt struct {
+	d       *Dispatcher
+	run     string
+	version *Version
+	hold    *hold
+	store   *store
+}
+
+func (a *attempt) current() *projector.Run { return a.store.session.Run(a.run) }
+
+// carryOut runs the run until it is settled, trying again after failures of the
+// infrastructure, and closes the claim. It returns nil when the claim is
+// closed by a park or an end.
+func (a *attempt) carryOut(ctx context.Context) error {
+	run := a.current()
+	if run.Failures >= MaxFailures {
+		return a.fail(ctx, events.FailurePoison, fmt.Errorf("%d workers ended at revision %d without a word", run.Failures, revision(run)))
+	}
+	runCtx, cancel := a.withDeadline(run.Admitted.Deadline)
+	defer cancel()
+	input, err := a.input(run)
+	if err != nil {
+		return a.fail(ctx, events.FailureAborted, err)
+	}
+	pause := firstRetry
+	for {
+		before := revision(a.current())
+		result, err := runtime.Run(runCtx, *input)
+		if result != nil && result.CleanupError != nil {
+			a.d.Logger.Warn("an executor was not torn down", "run", a.run, "error", result.CleanupError)
+		}
+		switch verdict := judge(err); verdict {
+		case settled, lost:
+			return err
+		case parked:
+			return nil
+		case failed:
+			return a.fail(ctx, events.FailureAborted, err)
+		case expired:
+			return a.fail(ctx, events.FailureDeadline, err)
+		case stopped:
+			return errors.Join(err, a.end(ctx, events.RunReleased{Reason: "drain"}))
+		}
+		if a.hold.ctx.Err() != nil {
+			return errors.Join(context.Cause(a.hold.ctx), err)
+		}
+		a.d.Logger.Warn("an attempt failed and is made again", "run", a.run, "pause", pause, "error", err)
+		a.d.Meter.AttemptEnded("retried")
+		if revision(a.current()) > before {
+			pause = firstRetry
+		}
+		select {
+		case <-a.d.stop:
+			return errors.Join(runtime.ErrStopped, a.end(ctx, events.RunReleased{Reason: "drain"}))
+		default:
+		}
+		_ = a.d.Pause(runCtx, pause) // an ended context is seen by the next attempt
+		pause = min(2*pause, maxRetry)
+	}
+}
+
+// Pauses between attempts after failures of the infrastructure.
+const (
+	firstRetry = 100 * time.Millisecond
+	maxRetry   = 10 * time.Second
+)
+
+// finalizeWithin bounds what is committed after the attempt's own context has
+// ended.
+const finalizeWithin = 5 * time.Second
+
+func revision(r *projector.Run) uint64 {
+	if r.Checkpoint == nil {
+		return 0
+	}
+	return r.Checkpoint.Revision
+}
+
+// end closes the claim, in a context that survives the attempt's.
+func (a *attempt) end(ctx context.Context, payload any) error {
+	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalizeWithin)
+	defer cancel()
+	return a.store.end(out, payload)
+}
+
+func (a *attempt) withDeadline(deadline *time.Time) (context.Context, context.CancelFunc) {
+	if deadline == nil {
+		return context.WithCancel(a.hold.ctx)
+	}
+	return context.WithDeadlineCause(a.hold.ctx, *deadline, errDeadline)
+}
+
+var errDeadline = errors.New("the run's deadline has passed")
+
+// verdict is what an attempt's end means for the run.
+type verdict int
+
+const (
+	settled verdict = iota // the run has completed
+	parked                 // the run waits, and the claim is closed
+	failed                 // the run cannot go on
+	expired                // the run's deadline has passed
+	stopped                // this process ends; the run goes on elsewhere
+	lost                   // somebody else may be at work: say and do nothing more
+	again                  // the infrastructure failed; the same claim tries again
+)
+
+// judge classifies the error of an attempt. The order matters: a fence
+// outranks everything, and what ended the context outranks what failed because
+// of it.
+func judge(err error) verdict {
+	var (
+		guard  *runtime.GuardError
+		input  *runtime.InputError
+		stale  *RevisionError
+		damage *events.DamageError
+		schema *schema.GateError
+		model  *runtime.ModelError
+	)
+	switch {
+	case err == nil:
+		return settled
+	case errors.Is(err, events.ErrFenced), errors.Is(err, events.ErrUnresolved), errors.Is(err, events.ErrClaimClosed),
+		errors.Is(err, ErrLeaseLost), errors.As(err, &stale), errors.As(err, &damage):
+		return lost
+	case errors.Is(err, runtime.ErrWaiting):
+		return parked
+	case errors.Is(err, errDeadline):
+		return expired
+	case errors.Is(err, runtime.ErrStopped), errors.Is(err, errDraining):
+		return stopped
+	case errors.As(err, &guard), errors.As(err, &input), errors.As(err, &schema),
+		errors.As(err, &model) && model.Class == runtime.ClassInvalid && model.Status != 0:
+		return failed
+	}
+	return again
+}
+
+// fail ends the run without a reply.
+func (a *attempt) fail(ctx context.Context, reason string, cause error) error {
+	run := a.current()
+	fact := events.RunFailed{Reason: reason, Error: bounded(a.d.Redactor.Redact(cause.Error()))}
+	if c := run.Checkpoint; c != nil {
+		fact.Usage, fact.Steps = c.Usage, c.Steps
+	}
+	if err := a.end(ctx, fact); err != nil {
+		return err
+	}
+	a.d.Meter.RunSettled(projector.StateFailed, reason)
+	a.d.Logger.Warn("a run failed", "run", a.run, "reason", reason, "error", fact.Error)
+	return nil
+}
+
+// maxErrorText bounds the text of an error in a fact, in bytes.
+const maxErrorText = 4 << 10
+
+func bounded(s string) string {
+	if len(s) <= maxErrorText {
+		return s
+	}
+	cut := maxErrorText
+	for cut > 0 && s[cut]&0xC0 == 0x80 {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// input builds what the loop is given.
+func (a *attempt) input(run *projector.Run) (*runtime.Input, error) {
+	model, limits, err := a.d.Models.Model(a.version.Agent.Model)
+	if err != nil {
+		return nil, fmt.Errorf("agent %s: model %s: %w", a.version.Agent.Slug, a.version.Agent.Model, err)
+	}
+	if n := a.version.Agent.Limits.ContextTokens; n > 0 {
+		limits.ContextTokens = n
+	}
+	if n := a.version.Agent.Limits.OutputTokens; n > 0 {
+		limits.OutputTokens = n
+	}
+	return &runtime.Input{
+		Definition: a.version.Agent, Model: model, ModelLimits: limits,
+		Store: a.store, Controller: &controller{a.hold}, ExecutorFactory: a.d.Executors,
+		Backend: &backend{host: a.d.Host, services: a.d.Services, hold: a.hold, run: run, namespace: a.store.session.Key.Namespace, epoch: a.store.claim.Epoch},
+		Sink:    silentSink{}, Redactor: a.d.Redactor,
+		RunID: a.run, Message: run.Admitted.Message, Capabilities: a.version.Capabilities, Stop: a.d.stop,
+	}, nil
+}
+
+// silentSink is the loop's sink: people are told by the reactions, from what
+// is committed.
+type silentSink struct{}
+
+// Text implements runtime.Sink.
+func (silentSink) Text(context.Context, uint64, string) {}

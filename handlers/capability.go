@@ -1,0 +1,141 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
+	"github.com/agentruntime/agentruntime/runtime"
+)
+
+// Services makes requests to capability services.
+type Services interface {
+	// Request sends one request to a NATS subject and returns the answer.
+	// ErrNoService means that nobody was there to take it; an error of the
+	// service itself is a *ServiceError; any other error leaves open whether
+	// the request took effect.
+	Request(ctx context.Context, subject string, header map[string]string, data []byte) ([]byte, error)
+}
+
+// ErrNoService means that nobody serves a subject: the request was not made.
+var ErrNoService = errors.New("nobody serves the subject")
+
+// ServiceError is a service's own refusal or failure.
+type ServiceError struct {
+	Code        string
+	Description string
+}
+
+func (e *ServiceError) Error() string {
+	return fmt.Sprintf("the service answered with an error (code %s): %s", e.Code, e.Description)
+}
+
+// The headers of a capability request. Namespace, run, call and index together
+// are the idempotency key. A service that remembers the highest epoch it has
+// seen of a run can refuse a stale worker.
+const (
+	HeaderNamespace  = "Agent-Namespace"
+	HeaderRun        = "Agent-Run"
+	HeaderCall       = "Agent-Call"
+	HeaderIndex      = "Agent-Index"
+	HeaderKey        = "Agent-Idempotency-Key"
+	HeaderEpoch      = "Agent-Epoch"
+	HeaderCapability = "Agent-Capability"
+	HeaderAuthType   = "Agent-Auth-Type" // on whose behalf, from the starting event
+	HeaderAuthID     = "Agent-Auth-Id"
+)
+
+// DefaultCallTimeout bounds one capability call unless its definition does.
+const DefaultCallTimeout = 30 * time.Second
+
+// MaxAnswer is the largest answer of a capability, in bytes.
+const MaxAnswer = 1 << 20
+
+// backend is runtime.Backend for one run under one claim.
+type backend struct {
+	host      *Host
+	services  Services
+	hold      *hold
+	run       *projector.Run
+	namespace string
+	epoch     uint64
+}
+
+var _ runtime.Backend = (*backend)(nil)
+
+// Call implements runtime.Backend. The lease is checked right before the
+// request leaves.
+func (b *backend) Call(ctx context.Context, c *runtime.Callback) (json.RawMessage, error) {
+	name := c.Capability.Name
+	if !slices.Contains(b.run.Admitted.Capabilities, name) {
+		return nil, &runtime.DeniedError{Reason: "the run was not granted " + name}
+	}
+	if c.Capability.Route.NATS == nil {
+		return nil, fmt.Errorf("%s has no route", name)
+	}
+	timeout := DefaultCallTimeout
+	if c.Capability.Timeout != "" {
+		var err error
+		if timeout, err = time.ParseDuration(c.Capability.Timeout); err != nil || timeout <= 0 {
+			return nil, fmt.Errorf("%s: its timeout %q is not a positive duration", name, c.Capability.Timeout)
+		}
+	}
+	if err := b.hold.alive(); err != nil {
+		return nil, err
+	}
+	began := b.host.Now()
+	call, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answer, err := b.services.Request(call, c.Capability.Route.NATS.Subject, b.header(c), c.Input)
+	out, outcome, err := b.read(name, timeout, answer, err)
+	b.host.Meter.CallMade(name, outcome, b.host.Now().Sub(began))
+	return out, err
+}
+
+func (b *backend) header(c *runtime.Callback) map[string]string {
+	index := strconv.Itoa(c.Index)
+	h := map[string]string{
+		HeaderNamespace:  b.namespace,
+		HeaderRun:        b.run.ID,
+		HeaderCall:       c.CallID,
+		HeaderIndex:      index,
+		HeaderKey:        b.namespace + "/" + b.run.ID + "/" + c.CallID + "/" + index,
+		HeaderEpoch:      strconv.FormatUint(b.epoch, 10),
+		HeaderCapability: c.Capability.Name,
+	}
+	if b.run.AuthID != "" {
+		h[HeaderAuthType], h[HeaderAuthID] = b.run.AuthType, b.run.AuthID
+	}
+	return h
+}
+
+// read turns an answer into the script's value, redacted, or into an error that
+// says what is known of the effect.
+func (b *backend) read(name string, timeout time.Duration, answer []byte, err error) (json.RawMessage, string, error) {
+	var refused *ServiceError
+	switch {
+	case errors.Is(err, ErrNoService):
+		return nil, "no_service", fmt.Errorf("%s was not called: %w", name, err)
+	case errors.As(err, &refused):
+		return nil, "error", fmt.Errorf("%s failed: %s", name, b.host.Redactor.Redact(refused.Error()))
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, "timeout", fmt.Errorf("%s did not answer within %s; whether it took effect is not known", name, timeout)
+	case err != nil:
+		return nil, "lost", fmt.Errorf("the answer of %s was lost; whether it took effect is not known: %w", name, err)
+	case len(answer) > MaxAnswer:
+		return nil, "too_large", fmt.Errorf("%s was carried out, but its answer has %d bytes, more than %d", name, len(answer), MaxAnswer)
+	case len(answer) == 0:
+		return json.RawMessage(`null`), "ok", nil
+	}
+	redacted := []byte(b.host.Redactor.Redact(string(answer)))
+	if err := events.CheckJSON(redacted, events.JSONLimits{}); err != nil {
+		return nil, "malformed", fmt.Errorf("%s was carried out, but its answer is not JSON: %w", name, err)
+	}
+	return redacted, "ok", nil
+}

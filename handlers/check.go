@@ -1,0 +1,176 @@
+package handlers
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/runtime/schema"
+)
+
+// FieldError reports a definition that cannot be used.
+type FieldError struct {
+	Definition string // "agent x" or "capability y"
+	Field      string // as in the file, for example limits.timeout
+	Reason     string
+}
+
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("%s: %s: %s", e.Definition, e.Field, e.Reason)
+}
+
+// Check reports everything that is wrong with a version, joined; each error is
+// a *FieldError, or a *Rejection for what this release does not do.
+func (v *Version) Check() error {
+	errs := []error{checkAgent(&v.Agent), Supported(&v.Agent)}
+	var names []string
+	for i := range v.Capabilities {
+		errs = append(errs, CheckCapability(&v.Capabilities[i]))
+		names = append(names, v.Capabilities[i].Name)
+	}
+	for _, name := range v.Agent.Capabilities {
+		if !slices.Contains(names, name) {
+			errs = append(errs, &FieldError{"agent " + v.Agent.Slug, "capabilities", fmt.Sprintf("there is no capability %q", name)})
+		}
+	}
+	for i, name := range names {
+		if slices.Contains(names[:i], name) || !slices.Contains(v.Agent.Capabilities, name) {
+			errs = append(errs, &FieldError{"agent " + v.Agent.Slug, "capabilities", fmt.Sprintf("%q is given twice, or is given and not named", name)})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CallEvents are the public call-level events that a definition may ask for.
+var CallEvents = []string{"call_dispatched", "call_settled"}
+
+func checkAgent(d *events.AgentDefinition) error {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, &FieldError{"agent " + d.Slug, field, fmt.Sprintf(format, args...)})
+	}
+	if err := events.CheckSession(d.Slug); err != nil {
+		wrong("slug", "must be 1 to %d characters of A-Z a-z 0-9 _ - and start with a letter or a digit", events.MaxNameLength)
+	}
+	if strings.TrimSpace(d.Instructions) == "" {
+		wrong("instructions", "must not be empty")
+	}
+	if provider, name, ok := strings.Cut(d.Model, "/"); !ok || provider == "" || name == "" {
+		wrong("model", "must be a provider and a name, such as openai/gpt-5")
+	}
+	for _, s := range []struct {
+		field string
+		doc   []byte
+	}{{"input", d.Input}, {"output", d.Output}} {
+		if len(s.doc) > 0 {
+			if _, err := schema.Compile(s.field, s.doc); err != nil {
+				wrong(s.field, "%v", err)
+			}
+		}
+	}
+	for _, name := range d.Events {
+		if !slices.Contains(CallEvents, name) {
+			wrong("events", "%q is none of %s", name, strings.Join(CallEvents, ", "))
+		}
+	}
+	for field, value := range map[string]string{"limits.timeout": d.Limits.Timeout, "limits.script_timeout": d.Limits.ScriptTimeout} {
+		if !isDuration(value) {
+			wrong(field, "%q must be a positive duration such as 30s", value)
+		}
+	}
+	for field, n := range map[string]int64{"limits.repeated_calls": int64(d.Limits.RepeatedCalls), "limits.silent_answers": int64(d.Limits.SilentAnswers),
+		"limits.calls_per_answer": int64(d.Limits.CallsPerAnswer), "limits.context_tokens": d.Limits.ContextTokens, "limits.output_tokens": d.Limits.OutputTokens} {
+		if n < 0 {
+			wrong(field, "must not be negative")
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// isDuration accepts an absent or a positive duration.
+func isDuration(s string) bool {
+	if s == "" {
+		return true
+	}
+	d, err := time.ParseDuration(s)
+	return err == nil && d > 0
+}
+
+// CheckCapability reports everything that is wrong with a capability, joined;
+// each error is a *FieldError.
+func CheckCapability(c *events.Capability) error {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, &FieldError{"capability " + c.Name, field, fmt.Sprintf(format, args...)})
+	}
+	if !isCapabilityName(c.Name) {
+		wrong("name", "must be JavaScript names joined by dots, such as desk.book")
+	}
+	for _, s := range []struct {
+		field string
+		doc   []byte
+	}{{"input", c.Input}, {"output", c.Output}} {
+		if len(s.doc) > 0 {
+			if _, err := schema.Compile(s.field, s.doc); err != nil {
+				wrong(s.field, "%v", err)
+			}
+		}
+	}
+	switch c.Effect {
+	case events.EffectRead, events.EffectIdempotent, events.EffectWrite:
+	default:
+		wrong("effect", "%q is none of read, idempotent, write", c.Effect)
+	}
+	if !isDuration(c.Timeout) {
+		wrong("timeout", "%q must be a positive duration such as 30s", c.Timeout)
+	}
+	switch {
+	case c.Route.NATS == nil:
+		wrong("route", "must be nats with a subject")
+	case !isLiteralSubject(c.Route.NATS.Subject):
+		wrong("route.nats.subject", "%q must be a literal subject, outside agent. and $", c.Route.NATS.Subject)
+	}
+	return errors.Join(errs...)
+}
+
+func isCapabilityName(name string) bool {
+	if name == "" || len(name) > 100 {
+		return false
+	}
+	for word := range strings.SplitSeq(name, ".") {
+		for i, r := range word {
+			letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '_'
+			if !letter && (i == 0 || r < '0' || r > '9') {
+				return false
+			}
+		}
+		if word == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// isLiteralSubject accepts a subject that a request can be sent to and that is
+// not one of the service's own.
+func isLiteralSubject(s string) bool {
+	if s == "" || strings.HasPrefix(s, "$") || strings.HasPrefix(s, "agent.") || strings.ContainsAny(s, " \t\r\n*>") {
+		return false
+	}
+	return !strings.HasPrefix(s, ".") && !strings.HasSuffix(s, ".") && !strings.Contains(s, "..")
+}
+
+// Supported refuses definitions that ask for what this release does not do.
+func Supported(d *events.AgentDefinition) error {
+	if len(d.Subagents) > 0 {
+		return reject(RejectUnsupported, "agent %s has subagents, which this release does not run; remove them", d.Slug)
+	}
+	if len(d.Budget) > 0 && string(d.Budget) != "null" {
+		return reject(RejectUnsupported, "agent %s has a budget, which this release does not enforce; remove it", d.Slug)
+	}
+	return nil
+}

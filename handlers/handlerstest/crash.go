@@ -1,0 +1,302 @@
+package handlerstest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/events/eventstest"
+	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/projector"
+)
+
+// Scenario is one piece of work that is done undisturbed once, and then again
+// with a fault at every append.
+type Scenario struct {
+	Name     string
+	Version  handlers.Version
+	Prepare  func(w *World)
+	Commands func(namespace string) []events.Event // each is sent when nothing is left to do
+}
+
+// mode is what happens at the chosen append.
+type mode struct {
+	name  string
+	fault eventstest.Fault
+	kill  bool
+}
+
+var modes = []mode{
+	{"lost before", eventstest.LostBefore, false},
+	{"answer lost after", eventstest.AnswerLost, false},
+	{"killed before", eventstest.LostBefore, true},
+	{"killed after", eventstest.AnswerLost, true},
+}
+
+// Points counts what a crash test did.
+type Points struct {
+	Crashes, Unknown int
+}
+
+// CrashEverywhere does the scenario undisturbed, and then once for each append
+// and each fault at it, and compares. It returns how many points there were,
+// and at how many a script's outcome had to be unknown, which is computed from
+// the undisturbed log beforehand.
+func CrashEverywhere(t *testing.T, s Scenario, open func(t *testing.T) *World) Points {
+	t.Helper()
+	ctx := t.Context()
+	calm := open(t)
+	appends, err := s.run(ctx, calm, 0, mode{})
+	if err != nil {
+		t.Fatalf("%s, undisturbed: %v", s.Name, err)
+	}
+	want, err := outcome(ctx, calm)
+	if err != nil {
+		t.Fatalf("%s, undisturbed: %v", s.Name, err)
+	}
+	if want.unknown != 0 {
+		t.Fatalf("%s, undisturbed: %d calls are unknown", s.Name, want.unknown)
+	}
+	scripts := openScripts(ctx, t, calm)
+	var p Points
+	for n := 1; n <= appends; n++ {
+		for _, m := range modes {
+			unknown := 0
+			if m.kill && (m.fault == eventstest.LostBefore && scripts[n-1] || m.fault == eventstest.AnswerLost && scripts[n]) {
+				unknown = 1
+			}
+			p.Crashes++
+			p.Unknown += unknown
+			w := open(t)
+			_, err := s.run(ctx, w, n, m)
+			if err == nil {
+				err = s.compare(ctx, w, want, unknown)
+			}
+			if err != nil {
+				t.Errorf("%s, append %d of %d %s: %v", s.Name, n, appends, m.name, err)
+			}
+		}
+	}
+	return p
+}
+
+// run does the scenario with one fault and returns how many appends the first
+// worker made.
+func (s *Scenario) run(ctx context.Context, w *World, target int, m mode) (int, error) {
+	if s.Prepare != nil {
+		s.Prepare(w)
+	}
+	first := w.Start(ctx, func(n int) (eventstest.Fault, bool) {
+		if n != target {
+			return eventstest.None, false
+		}
+		return m.fault, m.kill
+	})
+	if _, err := first.Dispatcher.Apply(ctx, w.Namespace, &s.Version); err != nil {
+		return 0, err
+	}
+	worker := first
+	for _, c := range s.Commands(w.Namespace) {
+		w.Send(c)
+		worker.Settle()
+		if worker.Dead() {
+			worker = w.Start(ctx, nil)
+			if _, _, err := worker.Dispatcher.Sweep(ctx, w); err != nil {
+				return 0, err
+			}
+			worker.Settle()
+		}
+	}
+	return first.Appends(), w.Idle()
+}
+
+// result is what a scenario came to.
+type result struct {
+	replies  []string
+	states   []projector.State
+	messages []string
+	public   []string
+	calls    []string // idempotency keys
+	made     []string // without what differs between worlds
+	unknown  int
+}
+
+// outcome reads what the log, the services and the public stream hold, and
+// checks what must hold of any run.
+func outcome(ctx context.Context, w *World) (*result, error) {
+	r := &result{}
+	var runs []string
+	for _, key := range w.Keys() {
+		s, records, err := w.Session(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := events.Verify(records); err != nil {
+			return nil, err
+		}
+		if err := validTranscript(s.Window); err != nil {
+			return nil, fmt.Errorf("session %s: %w", key, err)
+		}
+		for i := range s.Runs {
+			run := &s.Runs[i]
+			runs = append(runs, run.ID)
+			r.states = append(r.states, run.State)
+			reply, err := events.Marshal(run.Checkpoint.Reply)
+			if err != nil {
+				return nil, err
+			}
+			r.replies = append(r.replies, string(reply))
+		}
+		for _, m := range s.Window {
+			r.messages = append(r.messages, string(m.Role))
+			for _, p := range m.Parts {
+				r.messages = append(r.messages, string(p.Type))
+				if p.Result != nil && p.Result.Outcome == events.OutcomeUnknown {
+					r.unknown++
+				}
+			}
+		}
+	}
+	for _, c := range w.Services.Ledger {
+		if slices.Contains(r.calls, c.Key) {
+			return nil, fmt.Errorf("the service was called twice for %s", c.Key)
+		}
+		r.calls = append(r.calls, c.Key)
+		r.made = append(r.made, c.Header[handlers.HeaderCall]+"/"+c.Header[handlers.HeaderIndex])
+	}
+	if n := w.Executors.Open(); n != 0 {
+		return nil, fmt.Errorf("%d executors are open", n)
+	}
+	for _, e := range w.Published {
+		r.public = append(r.public, fmt.Sprintf("%s of run %d", e.Type, slices.Index(runs, e.Run)))
+	}
+	slices.Sort(r.public)
+	return r, w.Executors.Misused()
+}
+
+// validTranscript demands that each message stands once, and that each call has
+// exactly one result, right after the message that made it.
+func validTranscript(window []events.Message) error {
+	seen := make(map[string]bool)
+	var open []string
+	for _, m := range window {
+		if seen[m.ID] {
+			return fmt.Errorf("message %s stands twice", m.ID)
+		}
+		seen[m.ID] = true
+		for _, p := range m.Parts {
+			if p.Result == nil {
+				continue
+			}
+			if len(open) == 0 || open[0] != p.Result.CallID {
+				return fmt.Errorf("the result of call %s stands where %v is open", p.Result.CallID, open)
+			}
+			open = open[1:]
+		}
+		if m.Role != events.RoleTool && len(open) > 0 {
+			return fmt.Errorf("message %s follows calls without results: %v", m.ID, open)
+		}
+		for _, c := range m.Calls() {
+			open = append(open, c.ID)
+		}
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("calls without results: %v", open)
+	}
+	return nil
+}
+
+// compare holds a disturbed run against the undisturbed one.
+func (s *Scenario) compare(ctx context.Context, w *World, want *result, unknown int) error {
+	got, err := outcome(ctx, w)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	differ := func(what string, got, want any) {
+		errs = append(errs, fmt.Errorf("%s: got %v, undisturbed %v", what, got, want))
+	}
+	if got.unknown != unknown {
+		differ("unknown outcomes", got.unknown, unknown)
+	}
+	if !slices.Equal(got.states, want.states) {
+		differ("states", got.states, want.states)
+	}
+	if !slices.Equal(got.messages, want.messages) {
+		differ("messages", got.messages, want.messages)
+	}
+	if unknown == 0 && !slices.Equal(got.replies, want.replies) {
+		differ("replies", got.replies, want.replies)
+	}
+	if unknown == 0 && !slices.Equal(got.made, want.made) {
+		differ("calls", got.made, want.made)
+	}
+	if !slices.Equal(got.public, want.public) {
+		differ("public events", got.public, want.public)
+	}
+	return errors.Join(errs...)
+}
+
+// openScripts tells for each number of appends whether the log then holds a
+// script that was dispatched and has no result.
+func openScripts(ctx context.Context, t *testing.T, w *World) []bool {
+	t.Helper()
+	full := make(map[uint64]events.Record)
+	for _, key := range w.Keys() {
+		_, records, err := w.Session(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range records {
+			full[r.Sequence] = r
+		}
+	}
+	folds := make(map[events.Key]*projector.Session)
+	open := []bool{false}
+	for _, f := range w.Facts() {
+		r := full[f.Sequence]
+		key := events.Key{Namespace: r.Namespace, Session: r.Session}
+		if folds[key] == nil {
+			folds[key] = &projector.Session{}
+		}
+		if err := folds[key].Fold(&r); err != nil {
+			t.Fatal(err)
+		}
+		dispatched := false
+		if run := folds[key].Current(); run != nil && run.Checkpoint != nil && !run.State.Terminal() {
+			dispatched = slices.ContainsFunc(run.Checkpoint.Calls, func(c events.Call) bool {
+				return c.State == events.CallDispatched && c.Name == "run_js"
+			})
+		}
+		open = append(open, dispatched)
+	}
+	return open
+}
+
+// Start returns a run.start command.
+func Start(id, agent, message string) events.Event {
+	return command(id, events.StartRun{Agent: agent, Message: message})
+}
+
+// Continue returns a run.continue command.
+func Continue(id, session, message string) events.Event {
+	return command(id, events.ContinueRun{Session: session, Message: message})
+}
+
+func command(id string, payload any) events.Event {
+	e, err := events.New(payload)
+	if err != nil {
+		panic(err)
+	}
+	e.ID, e.Source = id, "/test"
+	return e
+}
+
+// Large returns JSON of about n bytes.
+func Large(n int) []byte {
+	return append(append([]byte(`"`), bytes.Repeat([]byte("x"), n)...), '"')
+}

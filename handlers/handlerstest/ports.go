@@ -1,0 +1,238 @@
+package handlerstest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/runtime"
+)
+
+// with runs f on the world's state for a worker that is alive.
+func (w *Worker) with(f func()) error {
+	if err := context.Cause(w.ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+	return nil
+}
+
+type objects struct{ w *Worker }
+
+func (o objects) Put(_ context.Context, data []byte) (ref string, err error) {
+	ref = events.Derive(52, "object", string(data))
+	return ref, o.w.with(func() { o.w.objects[ref] = slices.Clone(data) })
+}
+
+func (o objects) Get(_ context.Context, ref string) (data []byte, err error) {
+	err = o.w.with(func() { data = o.w.objects[ref] })
+	if err == nil && data == nil {
+		err = events.ErrNotFound
+	}
+	return data, err
+}
+
+type definitions struct{ w *Worker }
+
+func (d definitions) Put(_ context.Context, namespace, slug string, version []byte) (hash string, err error) {
+	hash = events.Derive(52, "version", string(version))
+	return hash, d.w.with(func() {
+		d.w.definitions[namespace+"/"+hash] = slices.Clone(version)
+		d.w.latest[namespace+"/"+slug] = hash
+	})
+}
+
+func (d definitions) Get(_ context.Context, namespace, hash string) (data []byte, err error) {
+	err = d.w.with(func() { data = d.w.definitions[namespace+"/"+hash] })
+	if err == nil && data == nil {
+		err = events.ErrNotFound
+	}
+	return data, err
+}
+
+func (d definitions) Latest(_ context.Context, namespace, slug string) (hash string, err error) {
+	err = d.w.with(func() { hash = d.w.latest[namespace+"/"+slug] })
+	if err == nil && hash == "" {
+		err = events.ErrNotFound
+	}
+	return hash, err
+}
+
+func (d definitions) Names(_ context.Context, namespace string) (names map[string]string, err error) {
+	err = d.w.with(func() {
+		names = make(map[string]string)
+		for full, hash := range maps.All(d.w.latest) {
+			if slug, ok := strings.CutPrefix(full, namespace+"/"); ok {
+				names[slug] = hash
+			}
+		}
+	})
+	return names, err
+}
+
+// Forget drops every stored definition, as a lost bucket would.
+func (w *World) Forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.definitions)
+}
+
+// Replace puts another version in the place of a stored one, as a wrong restore
+// would.
+func (w *World) Replace(namespace, hash string, v *handlers.Version) {
+	data, err := events.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.definitions[namespace+"/"+hash] = data
+}
+
+// HasSnapshot reports whether a session has a snapshot.
+func (w *World) HasSnapshot(key events.Key) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.snapshots[key] != nil
+}
+
+// SpoilSnapshot changes a byte of a session's snapshot.
+func (w *World) SpoilSnapshot(key events.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.snapshots[key][len(w.snapshots[key])/2] ^= 1
+}
+
+type snapshots struct{ w *Worker }
+
+func (s snapshots) Get(_ context.Context, key events.Key) (data []byte, err error) {
+	return data, s.w.with(func() { data = s.w.snapshots[key] })
+}
+
+func (s snapshots) Put(_ context.Context, key events.Key, data []byte) error {
+	return s.w.with(func() { s.w.snapshots[key] = slices.Clone(data) })
+}
+
+type hinter struct{ w *Worker }
+
+func (h hinter) Publish(_ context.Context, hint events.Hint) error {
+	return h.w.with(func() { h.w.work = append(h.w.work, &item{hint: hint}) })
+}
+
+type publisher struct{ w *Worker }
+
+func (p publisher) Publish(_ context.Context, e *events.Event, _ events.Position) error {
+	return p.w.with(func() {
+		if !slices.ContainsFunc(p.w.Published, func(o events.Event) bool { return o.ID == e.ID }) {
+			p.w.Published = append(p.w.Published, *e)
+		}
+	})
+}
+
+type dead struct{ w *Worker }
+
+func (d dead) Bury(_ context.Context, namespace, reason string, _ map[string][]string, data []byte, _ error) error {
+	return d.w.with(func() { d.w.Buried = append(d.w.Buried, Letter{namespace, reason, slices.Clone(data)}) })
+}
+
+// leases know who is dead: a lease whose worker was killed has been silent for
+// long enough.
+type leases struct{ w *Worker }
+
+func (l leases) Take(_ context.Context, key events.Key, lease handlers.Lease) error {
+	return l.w.with(func() { l.w.leases[key] = lease })
+}
+
+func (l leases) Renew(_ context.Context, key events.Key, lease handlers.Lease) error {
+	err := l.w.RenewError
+	return errors.Join(l.w.with(func() {
+		if l.w.leases[key] != lease {
+			err = handlers.ErrLeaseLost
+		}
+	}), err)
+}
+
+func (l leases) Release(_ context.Context, key events.Key, lease handlers.Lease) error {
+	return l.w.with(func() {
+		if l.w.leases[key] == lease {
+			delete(l.w.leases, key)
+		}
+	})
+}
+
+func (l leases) Silent(_ context.Context, key events.Key) (silent time.Duration, err error) {
+	return silent, l.w.with(func() {
+		if lease, held := l.w.leases[key]; !held || lease.Worker != l.w.Dispatcher.Worker {
+			if silent = l.w.Silence; silent == 0 {
+				silent = time.Hour
+			}
+		}
+	})
+}
+
+func (l leases) BeginLoading(_ context.Context, key events.Key) (n int, err error) {
+	return n, l.w.with(func() { n = l.w.loading[key]; l.w.loading[key]++ })
+}
+
+func (l leases) EndLoading(_ context.Context, key events.Key) error {
+	return l.w.with(func() { delete(l.w.loading, key) })
+}
+
+type models struct{ model runtime.Model }
+
+func (m models) Model(string) (runtime.Model, runtime.ModelLimits, error) {
+	return m.model, runtime.ModelLimits{ContextTokens: 100_000}, nil
+}
+
+// Services is the world of capability services: it writes down every request
+// before it answers.
+type Services struct {
+	// Answer, when set, answers requests. Otherwise each is answered with
+	// its number.
+	Answer func(subject string, header map[string]string, data []byte) ([]byte, error)
+
+	mu     sync.Mutex
+	Ledger []ServiceCall
+}
+
+// ServiceCall is one request that reached a service.
+type ServiceCall struct {
+	Subject string
+	Key     string // idempotency key
+	Header  map[string]string
+	Data    json.RawMessage
+}
+
+// Request implements handlers.Services.
+func (s *Services) Request(_ context.Context, subject string, header map[string]string, data []byte) ([]byte, error) {
+	s.mu.Lock()
+	s.Ledger = append(s.Ledger, ServiceCall{subject, header[handlers.HeaderKey], header, slices.Clone(data)})
+	n := len(s.Ledger)
+	s.mu.Unlock()
+	if s.Answer != nil {
+		return s.Answer(subject, header, data)
+	}
+	return fmt.Appendf(nil, `{"n":%d}`, n), nil
+}
+
+type mortalServices struct {
+	*Services
+	ctx context.Context
+}
+
+func (m mortalServices) Request(ctx context.Context, subject string, header map[string]string, data []byte) ([]byte, error) {
+	if err := context.Cause(m.ctx); err != nil {
+		return nil, err
+	}
+	return m.Services.Request(ctx, subject, header, data)
+}

@@ -1,0 +1,159 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
+	"github.com/agentruntime/agentruntime/runtime"
+)
+
+// Host is what every handler works with. Its fields are set once, before use.
+type Host struct {
+	Log         events.Log // with payloads over the inline limit resolved: see Inline
+	Objects     Objects
+	Definitions Definitions
+	Snapshots   Snapshots
+	Work        Hinter
+	Public      Publisher
+	Dead        DeadLetters
+	Redactor    runtime.Redactor
+
+	Now    func() time.Time
+	NewID  func() string // returns an id never used before
+	Pause  events.Pause
+	Logger *slog.Logger
+	Meter  Meter
+}
+
+// Hinter puts a hint into the work queue. A hint may be lost after it was
+// accepted; the sweep replaces it.
+type Hinter interface {
+	Publish(ctx context.Context, h events.Hint) error
+}
+
+// Publisher publishes one public event, which tells of the fact at a position.
+// It is stored when Publish returns nil; a repetition with the same id may be
+// stored again.
+type Publisher interface {
+	Publish(ctx context.Context, e *events.Event, at events.Position) error
+}
+
+// DeadLetters keeps what could not be carried out, with the reason.
+type DeadLetters interface {
+	Bury(ctx context.Context, namespace, reason string, header map[string][]string, data []byte, cause error) error
+}
+
+// Meter counts what operators watch. Every method is cheap and never fails.
+type Meter interface {
+	RunSettled(state projector.State, reason string)
+	AttemptEnded(outcome string)
+	CommandHandled(kind, outcome string)
+	CallMade(capability, outcome string, took time.Duration)
+	Rebased()
+}
+
+// NoMeter counts nothing.
+type NoMeter struct{}
+
+// RunSettled implements Meter.
+func (NoMeter) RunSettled(projector.State, string) {}
+
+// AttemptEnded implements Meter.
+func (NoMeter) AttemptEnded(string) {}
+
+// CommandHandled implements Meter.
+func (NoMeter) CommandHandled(string, string) {}
+
+// CallMade implements Meter.
+func (NoMeter) CallMade(string, string, time.Duration) {}
+
+// Rebased implements Meter.
+func (NoMeter) Rebased() {}
+
+// appender returns the appender over the host's log.
+func (h *Host) appender() *events.Appender {
+	return &events.Appender{Log: h.Log, NewID: h.NewID, Pause: h.Pause, Rebased: func(events.Key) { h.Meter.Rebased() }}
+}
+
+// fact returns an event of the payload's type about a run, without its hashes.
+func (h *Host) fact(key events.Key, run string, payload any) (*events.Event, error) {
+	e, err := events.New(payload)
+	if err != nil {
+		return nil, err
+	}
+	e.Source, e.Namespace, e.Session, e.Run, e.Time = "/agentruntime", key.Namespace, key.Session, run, h.Now().UTC()
+	return &e, nil
+}
+
+// load folds a session at least up to a sequence, from its snapshot where one
+// fits.
+func (h *Host) load(ctx context.Context, key events.Key, atLeast uint64) (*projector.Session, error) {
+	s := h.restore(ctx, key)
+	if err := h.appender().Load(ctx, key, s, atLeast); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Latest folds everything the log's leader knows of a session.
+func (h *Host) Latest(ctx context.Context, key events.Key) (*projector.Session, error) {
+	s := h.restore(ctx, key)
+	if err := h.appender().LoadLatest(ctx, key, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Objects stores bytes by their content.
+type Objects interface {
+	// Put stores data and returns its reference. Storing the same data
+	// again is harmless.
+	Put(ctx context.Context, data []byte) (ref string, err error)
+
+	// Get returns the data of a reference, whose digest it has checked. An
+	// absent object is an error that wraps events.ErrNotFound.
+	Get(ctx context.Context, ref string) ([]byte, error)
+}
+
+// InlineLimit is the largest payload that a fact holds itself, in bytes.
+// Larger messages spoil the grouping of a replicated log's writes.
+const InlineLimit = 256 << 10
+
+// offload moves a payload over the inline limit to the object store, before
+// the event is sealed.
+func (h *Host) offload(ctx context.Context, e *events.Event) error {
+	if len(e.Data) <= InlineLimit {
+		return nil
+	}
+	ref, err := h.Objects.Put(ctx, e.Data)
+	if err != nil {
+		return fmt.Errorf("store the payload of %s (%d bytes): %w", e.Type, len(e.Data), err)
+	}
+	e.DataRef, e.Body, e.Data = ref, e.Data, nil
+	return nil
+}
+
+// Inline is a log whose facts come with the payloads they refer to.
+type Inline struct {
+	events.Log
+	Objects Objects
+}
+
+// Read implements events.Log. A payload that cannot be fetched fails the read.
+func (l Inline) Read(ctx context.Context, key events.Key, after uint64, limit int) ([]events.Record, error) {
+	records, err := l.Log.Read(ctx, key, after, limit)
+	for i := range records {
+		r := &records[i]
+		if err != nil || r.DataRef == "" {
+			continue
+		}
+		if r.Body, err = l.Objects.Get(ctx, r.DataRef); err != nil {
+			return nil, fmt.Errorf("fetch the payload of %s at sequence %d: %w", r.Type, r.Sequence, err)
+		}
+	}
+	return records, err
+}

@@ -1,0 +1,90 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
+)
+
+// RunDetail is what is told of one run.
+type RunDetail struct {
+	projector.Summary
+	Reply *events.Reply `json:"reply,omitempty"`
+	Error string        `json:"error,omitempty"`
+}
+
+// GetRun returns one run as the log's leader knows it. An unknown run wraps
+// events.ErrNotFound.
+func (h *Host) GetRun(ctx context.Context, namespace, run string) (*RunDetail, error) {
+	key, err := events.KeyOfRun(namespace, run)
+	if err != nil {
+		return nil, err
+	}
+	s, err := h.Latest(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	r := s.Run(run)
+	if r == nil {
+		return nil, fmt.Errorf("run %s in namespace %s: %w", run, namespace, events.ErrNotFound)
+	}
+	d := &RunDetail{Summary: r.Summary()}
+	if r.Checkpoint != nil {
+		d.Reply = r.Checkpoint.Reply
+	}
+	if r.Failed != nil {
+		d.Error = r.Failed.Error
+	}
+	return d, nil
+}
+
+// ListRuns returns the runs of a namespace, the newest first. It reads every
+// session of the namespace.
+func (h *Host) ListRuns(ctx context.Context, sessions Sessions, namespace string, limit int) ([]projector.Summary, error) {
+	list := []projector.Summary{}
+	for key, err := range sessions.Sessions(ctx, namespace) {
+		if err != nil {
+			return nil, fmt.Errorf("list runs: %w", err)
+		}
+		s, err := h.load(ctx, key, 0)
+		if err != nil {
+			return nil, fmt.Errorf("list runs: %w", err)
+		}
+		for i := range s.Runs {
+			list = append(list, s.Runs[i].Summary())
+		}
+	}
+	slices.SortFunc(list, func(a, b projector.Summary) int { return b.Started.Compare(a.Started) })
+	if limit > 0 && len(list) > limit {
+		list = list[:limit]
+	}
+	return list, nil
+}
+
+// RunFacts returns the facts of a run's session that concern the run, from a
+// sequence on.
+func (h *Host) RunFacts(ctx context.Context, namespace, run string, after uint64, limit int) ([]events.Record, error) {
+	key, err := events.KeyOfRun(namespace, run)
+	if err != nil {
+		return nil, err
+	}
+	var list []events.Record
+	for len(list) < limit {
+		records, err := h.Log.Read(ctx, key, after, events.MaxRead)
+		if err != nil {
+			return nil, err
+		}
+		if len(records) == 0 {
+			break
+		}
+		for _, r := range records {
+			if after = r.Sequence; r.Run == run {
+				list = append(list, r)
+			}
+		}
+	}
+	return list[:min(len(list), limit)], nil
+}

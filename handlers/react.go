@@ -1,0 +1,201 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
+	"github.com/agentruntime/agentruntime/runtime"
+)
+
+// React does everything that follows from one fact, of which only the headers
+// were delivered. Nil means that all of it is stored and the fact may be
+// acknowledged. A repetition does the same again; public events keep their ids.
+func (h *Host) React(ctx context.Context, fact *events.Event, at events.Position) error {
+	key := events.Key{Namespace: fact.Namespace, Session: fact.Session}
+	t := events.TypeOf(fact.Type)
+	var err error
+	switch {
+	case t.Kind == events.External, t.Ends, t.Name == typeAdmitted, t.Name == typeReleased:
+		err = h.reactWithFold(ctx, key, fact, t, at)
+	case fact.Emits != "":
+		err = h.reactWithFold(ctx, key, fact, t, at)
+	}
+	if err != nil {
+		return fmt.Errorf("react to %s at sequence %d of session %s: %w", fact.Type, at.Sequence, key, err)
+	}
+	return nil
+}
+
+var (
+	typeAdmitted = events.TypeFor[events.RunAdmitted]().Name
+	typeReleased = events.TypeFor[events.RunReleased]().Name
+)
+
+// reactWithFold folds the session at least up to the fact before it decides: a
+// hint that is not sent because the session looked idle would be a lost one.
+func (h *Host) reactWithFold(ctx context.Context, key events.Key, fact *events.Event, t events.Type, at events.Position) error {
+	s, err := h.load(ctx, key, at.Sequence)
+	var unknown *projector.UnknownFactError
+	if errors.As(err, &unknown) {
+		// Another release reacts to it; this one must not hold up the others.
+		h.Logger.Error("a fact was passed over", "error", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	list, err := h.publicEvents(ctx, s, fact, t, at)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if err := h.Public.Publish(ctx, &list[i], at); err != nil {
+			return err
+		}
+	}
+	return h.hint(ctx, s)
+}
+
+// publicEvents returns what the outside is told of a fact.
+func (h *Host) publicEvents(ctx context.Context, s *projector.Session, fact *events.Event, t events.Type, at events.Position) ([]events.Event, error) {
+	run := s.Run(fact.Run)
+	if run == nil {
+		return nil, nil
+	}
+	var list []events.Event
+	add := func(payload any) error {
+		e, err := h.public(run, fact, len(list), payload)
+		list = append(list, e)
+		return err
+	}
+	session := s.Key.Session
+	if t.Name == typeAdmitted {
+		return list, add(events.RunStartedData{Run: run.ID, Session: session, Agent: run.Admitted.Agent, Labels: run.Admitted.Labels})
+	}
+	if fact.Emits != "" {
+		if err := h.addDetails(ctx, s.Key, run, fact, at, add); err != nil {
+			return nil, err
+		}
+	}
+	if !t.Ends {
+		return list, nil
+	}
+	ended := events.RunFailedData{Run: run.ID, Session: session, Agent: run.Admitted.Agent, Reason: run.Reason}
+	if c := run.Checkpoint; c != nil {
+		ended.Usage, ended.Steps = c.Usage, c.Steps
+	}
+	switch run.State {
+	case projector.StateCompleted:
+		reply := *run.Checkpoint.Reply
+		reply.Question = h.Redactor.Redact(reply.Question)
+		reply.Output = runtime.RedactJSON(h.Redactor, reply.Output)
+		return list, add(events.RunCompletedData{Run: run.ID, Session: session, Agent: ended.Agent, Reply: reply, Usage: ended.Usage, Steps: ended.Steps})
+	case projector.StateFailed:
+		ended.Error = run.Failed.Error
+		return list, add(ended)
+	}
+	return list, add(events.RunCancelledData(ended))
+}
+
+// addDetails adds what a checkpoint says beyond its type: the model's text,
+// and the calls that the definition wants to be told of.
+func (h *Host) addDetails(ctx context.Context, key events.Key, run *projector.Run, fact *events.Event, at events.Position, add func(any) error) error {
+	records, err := h.Log.Read(ctx, key, at.Sequence-1, 1)
+	if err != nil {
+		return err
+	}
+	if len(records) != 1 || records[0].Sequence != at.Sequence {
+		return fmt.Errorf("read the fact: %w", events.ErrUnanswered)
+	}
+	committed, err := events.PayloadOf[events.CheckpointCommitted](&records[0].Event)
+	if err != nil {
+		return err
+	}
+	d := committed.Delta
+	emits := strings.Split(fact.Emits, ",")
+	if slices.Contains(emits, emitsText) {
+		if err := add(events.RunTextData{Run: run.ID, Session: key.Session, Revision: d.Revision, Text: h.Redactor.Redact(saidIn(d.Append))}); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains(emits, emitsCalls) {
+		return nil
+	}
+	return addCalls(key, run, &d, add)
+}
+
+// addCalls tells of the calls a checkpoint dispatched and settled, without their
+// arguments and results. Settled comes first: the next dispatch is part of the
+// same commit.
+func addCalls(key events.Key, run *projector.Run, d *events.CheckpointDelta, add func(any) error) error {
+	wanted := func(name string) bool { return slices.Contains(run.Admitted.Events, name) }
+	for _, m := range d.Append {
+		for _, p := range m.Parts {
+			if p.Result != nil && wanted("call_settled") {
+				if err := add(events.CallSettledData{Run: run.ID, Session: key.Session, CallID: p.Result.CallID, Name: p.Result.Name, Outcome: p.Result.Outcome}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if !wanted("call_dispatched") {
+		return nil
+	}
+	for _, c := range dispatchedIn(run, d) {
+		if err := add(events.CallDispatchedData{Run: run.ID, Session: key.Session, CallID: c.ID, Name: c.Name}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dispatchedIn returns the calls whose predispatch is part of a delta. The
+// names of calls of an earlier response of the run are found by their ids in
+// its newest journal, or are gone with it.
+func dispatchedIn(run *projector.Run, d *events.CheckpointDelta) []events.Call {
+	var list []events.Call
+	if d.Calls != nil {
+		list = slices.DeleteFunc(slices.Clone(*d.Calls), func(c events.Call) bool { return c.State != events.CallDispatched })
+	}
+	for _, change := range d.Settle {
+		if change.State == events.CallDispatched {
+			list = append(list, events.Call{ToolCall: events.ToolCall{ID: change.ID, Name: change.Name}})
+		}
+	}
+	return list
+}
+
+func saidIn(appended []events.Message) string {
+	var text strings.Builder
+	for _, m := range appended {
+		if m.Role != events.RoleAssistant {
+			continue
+		}
+		for _, p := range m.Parts {
+			if p.Type == events.PartText {
+				text.WriteString(p.Text)
+			}
+		}
+	}
+	return text.String()
+}
+
+// public returns a public event about a run. Its id derives from the fact, so
+// that a repetition is the same event.
+func (h *Host) public(run *projector.Run, fact *events.Event, n int, payload any) (events.Event, error) {
+	e, err := events.New(payload)
+	if err != nil {
+		return e, err
+	}
+	e.ID = events.Derive(26, "public", fact.Namespace, fact.Session, fact.ID, e.Type, strconv.Itoa(n))
+	e.Source, e.Subject, e.Time = "/agentruntime", run.ID, fact.Time
+	e.Namespace, e.Session, e.Run, e.RootRun, e.ParentRun = fact.Namespace, fact.Session, run.ID, run.Root, run.Parent
+	e.CorrelationID, e.CausationID = run.CorrelationID, fact.ID
+	return e, nil
+}

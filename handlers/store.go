@@ -1,0 +1,167 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
+	"github.com/agentruntime/agentruntime/runtime"
+)
+
+// store is runtime.Store over the log, for one run under one claim.
+type store struct {
+	host    *Host
+	session *projector.Session // the claim's own fold
+	run     string
+	claim   events.Claim
+	since   int // commits since the last snapshot
+}
+
+var _ runtime.Store = (*store)(nil)
+
+// Load implements runtime.SessionStore.
+func (s *store) Load(context.Context) ([]events.Message, error) {
+	return slices.Clone(s.session.Window), nil
+}
+
+// LoadCheckpoint implements runtime.Store. The fold was read when the claim was
+// made, and only this claim's commits have advanced it.
+func (s *store) LoadCheckpoint(context.Context) (*projector.Checkpoint, error) {
+	r := s.session.Run(s.run)
+	if r == nil || r.Checkpoint == nil {
+		return nil, nil
+	}
+	c := *r.Checkpoint
+	return &c, nil
+}
+
+// RevisionError reports a checkpoint that is not the successor of the stored
+// one.
+type RevisionError struct {
+	Run             string
+	Stored, Offered uint64
+}
+
+func (e *RevisionError) Error() string {
+	return fmt.Sprintf("run %s stands at revision %d; revision %d is not its successor and was not stored", e.Run, e.Stored, e.Offered)
+}
+
+// SaveCheckpoint implements runtime.Store: one fact, holding what changed. The
+// checkpoint that completes the run is the run's end.
+func (s *store) SaveCheckpoint(ctx context.Context, c *projector.Checkpoint) error {
+	_, err := s.commit(ctx, func() (*events.Event, error) {
+		stored := s.session.Run(s.run).Checkpoint
+		if stored != nil && stored.Revision == c.Revision && sameCheckpoint(stored, c) {
+			return nil, nil // the identical committed revision
+		}
+		if stored != nil && c.Revision != stored.Revision+1 || stored == nil && c.Revision != 1 {
+			var at uint64
+			if stored != nil {
+				at = stored.Revision
+			}
+			return nil, &RevisionError{s.run, at, c.Revision}
+		}
+		delta, err := projector.Diff(stored, c)
+		if err != nil {
+			return nil, err
+		}
+		var payload any = events.CheckpointCommitted{Delta: delta}
+		if c.Phase == projector.PhaseCompleted {
+			payload = events.RunCompleted{Delta: delta}
+		}
+		e, err := s.host.fact(s.session.Key, s.run, payload)
+		if err != nil {
+			return nil, err
+		}
+		e.Revision = c.Revision
+		e.Emits = s.emits(stored, c)
+		return e, nil
+	})
+	return err
+}
+
+// sameCheckpoint compares two checkpoints as they are stored.
+func sameCheckpoint(a, b *projector.Checkpoint) bool {
+	x, err := events.Marshal(a)
+	y, yErr := events.Marshal(b)
+	return err == nil && yErr == nil && bytes.Equal(x, y)
+}
+
+// emits lists which public events follow from a checkpoint, so that reactions,
+// which see headers only, need not fetch every fact.
+func (s *store) emits(old, c *projector.Checkpoint) string {
+	var list []string
+	if slices.ContainsFunc(c.Append, saysSomething) {
+		list = append(list, emitsText)
+	}
+	if len(s.session.Run(s.run).Admitted.Events) > 0 && len(callChanges(old, c)) > 0 {
+		list = append(list, emitsCalls)
+	}
+	return strings.Join(list, ",")
+}
+
+// What a fact may emit beyond its type.
+const (
+	emitsText  = "text"
+	emitsCalls = "calls"
+)
+
+func saysSomething(m events.Message) bool {
+	return m.Role == events.RoleAssistant && slices.ContainsFunc(m.Parts, func(p events.Part) bool { return p.Type == events.PartText && p.Text != "" })
+}
+
+// callChanges returns the calls that a checkpoint dispatched or settled.
+func callChanges(old, c *projector.Checkpoint) []events.Call {
+	var before []events.Call
+	if old != nil {
+		before = old.Calls
+	}
+	var changed []events.Call
+	for i, call := range c.Calls {
+		if i >= len(before) || before[i].ID != call.ID || before[i].State != call.State {
+			changed = append(changed, call)
+		}
+	}
+	return changed
+}
+
+// Compact implements runtime.SessionStore.
+func (s *store) Compact(ctx context.Context, window []events.Message) error {
+	_, err := s.commit(ctx, func() (*events.Event, error) {
+		return s.host.fact(s.session.Key, s.run, events.WindowCompacted{Window: window})
+	})
+	return err
+}
+
+// end commits the fact that closes the claim: a release, or the end of the run.
+func (s *store) end(ctx context.Context, payload any) error {
+	_, err := s.commit(ctx, func() (*events.Event, error) { return s.host.fact(s.session.Key, s.run, payload) })
+	return err
+}
+
+// commit appends an owner fact of this claim.
+func (s *store) commit(ctx context.Context, decide func() (*events.Event, error)) (*events.Record, error) {
+	key := s.session.Key
+	r, err := s.host.appender().Commit(ctx, key, s.session, func() (*events.Event, error) {
+		e, err := decide()
+		if e == nil || err != nil {
+			return nil, err
+		}
+		run := s.session.Run(s.run)
+		e.ClaimID, e.Epoch = s.claim.ID, s.claim.Epoch
+		e.RootRun, e.ParentRun, e.CorrelationID = run.Root, run.Parent, run.CorrelationID
+		return e, s.host.offload(ctx, e)
+	})
+	if err != nil || r == nil {
+		return r, err
+	}
+	if s.since++; s.since >= SnapshotEvery {
+		s.since = 0
+		s.host.keep(ctx, s.session, s.session.At.Sequence == r.Sequence)
+	}
+	return r, nil
+}
