@@ -185,7 +185,7 @@ func checkEscape(b []byte) (n int, reason string) {
 	return 12, ""
 }
 
-// unicodeEscape reads \uXXXX.
+// unicodeEscape reads a backslash, u and four hexadecimal digits.
 func unicodeEscape(b []byte) (r rune, ok bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false

@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/files"
+	"github.com/agentruntime/agentruntime/handlers"
+)
+
+func (a *app) agentsCommand() *cobra.Command {
+	return group("agents", "Check, apply and list agent definitions", "  agentruntime agents check --agents ./agents --capabilities ./capabilities\n  agentruntime agents apply --agents ./agents --capabilities ./capabilities",
+		a.agentsCheckCommand(), a.agentsApplyCommand(), a.agentsListCommand())
+}
+
+// folders are where definitions stand.
+type folders struct{ agents, capabilities string }
+
+func (f *folders) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.agents, "agents", "", "folder of agent files, <slug>.yaml")
+	cmd.Flags().StringVar(&f.capabilities, "capabilities", "", "folder of capability files, <name>.yaml")
+}
+
+// versions reads the folders; what is wrong with them is one line an error.
+func (f *folders) versions() ([]handlers.Version, error) {
+	if f.agents == "" {
+		return nil, usage(fmt.Errorf("--agents is missing: the folder of agent files"))
+	}
+	set, err := files.Load(f.agents, f.capabilities)
+	if err != nil {
+		return nil, failed(err)
+	}
+	versions, err := set.Versions()
+	if err != nil {
+		return nil, failed(err)
+	}
+	return versions, nil
+}
+
+// appliedAgent is one line of what check and apply print.
+type appliedAgent struct {
+	Agent        string   `json:"agent"`
+	Version      string   `json:"version,omitempty"`
+	Capabilities []string `json:"capabilities"`
+}
+
+func (a *app) agentsCheckCommand() *cobra.Command {
+	var f folders
+	cmd := &cobra.Command{Use: "check", Short: "Check definition files without a server", Args: exactly(), Example: "  agentruntime agents check --agents ./agents --capabilities ./capabilities"}
+	f.register(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		versions, err := f.versions()
+		if err != nil {
+			return err
+		}
+		var list []appliedAgent
+		for _, v := range versions {
+			list = append(list, appliedAgent{Agent: v.Agent.Slug, Capabilities: append([]string{}, v.Agent.Capabilities...)})
+		}
+		return a.show(list, func(w io.Writer) { fmt.Fprintf(w, "%d agents are right\n", len(list)) })
+	}
+	return cmd
+}
+
+func (a *app) agentsApplyCommand() *cobra.Command {
+	var f folders
+	cmd := &cobra.Command{Use: "apply", Short: "Make definitions current for new runs; runs under way keep theirs", Args: exactly(),
+		Example: "  agentruntime agents apply --agents ./agents --capabilities ./capabilities"}
+	f.register(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		versions, err := f.versions()
+		if err != nil {
+			return err
+		}
+		return a.withClient(func(ctx context.Context, c *client) error {
+			var list []appliedAgent
+			for i := range versions {
+				var applied handlers.AppliedAnswer
+				if err := c.ask(ctx, handlers.VerbAgentsApply, nil, &versions[i], &applied); err != nil {
+					return fmt.Errorf("apply agent %s: %w", versions[i].Agent.Slug, err)
+				}
+				list = append(list, appliedAgent{applied.Agent, applied.Version, append([]string{}, versions[i].Agent.Capabilities...)})
+			}
+			return a.show(list, func(w io.Writer) {
+				var rows [][]string
+				for _, l := range list {
+					rows = append(rows, []string{l.Agent, l.Version})
+				}
+				table(w, "AGENT VERSION", rows)
+			})
+		})
+	}
+	return cmd
+}
+
+func (a *app) agentsListCommand() *cobra.Command {
+	return &cobra.Command{Use: "list", Short: "List the agents of a namespace", Args: exactly(), Example: "  agentruntime agents list -n default -o json",
+		RunE: func(*cobra.Command, []string) error {
+			return a.withClient(func(ctx context.Context, c *client) error {
+				var answer handlers.AgentsAnswer
+				if err := c.ask(ctx, handlers.VerbAgentsList, nil, struct{}{}, &answer); err != nil {
+					return err
+				}
+				return a.show(answer.Agents, func(w io.Writer) {
+					var rows [][]string
+					for _, name := range slices.Sorted(maps.Keys(answer.Agents)) {
+						rows = append(rows, []string{name, answer.Agents[name]})
+					}
+					table(w, "AGENT VERSION", rows)
+				})
+			})
+		}}
+}

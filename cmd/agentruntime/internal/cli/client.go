@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/jetstream"
+)
+
+// connect connects to the configured NATS system.
+func (a *app) connect(name string) (*jetstream.Conn, error) {
+	c := a.config.Connection(name)
+	c.Timeout = a.flags.timeout
+	conn, err := jetstream.Connect(c)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	return conn, nil
+}
+
+// client asks the API of a running worker.
+type client struct {
+	app  *app
+	conn *jetstream.Conn
+}
+
+// withClient connects for one verb.
+func (a *app) withClient(f func(ctx context.Context, c *client) error) error {
+	conn, err := a.connect("agentruntime cli")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return f(a.ctx, &client{a, conn})
+}
+
+// ask makes one request and reads the answer.
+func (c *client) ask(ctx context.Context, verb string, header map[string]string, request, answer any) error {
+	data, ok := request.([]byte)
+	if !ok {
+		var err error
+		if data, err = events.Marshal(request); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.app.flags.timeout)
+	defer cancel()
+	out, err := c.conn.Request(ctx, "agent.api."+c.app.config.Namespace+"."+verb, header, data)
+	var refused *jetstream.ServiceError
+	switch {
+	case errors.Is(err, jetstream.ErrNoService):
+		return unreachable(fmt.Errorf("no worker answers at %s; start one with \"agentruntime dev\" or \"agentruntime serve\"", orDefault(c.app.config.NATS.Server, "nats://127.0.0.1:4222")))
+	case errors.As(err, &refused) && refused.Code == handlers.CodeUnavailable:
+		return unreachable(fmt.Errorf("%s: %s", verb, refused.Description))
+	case errors.As(err, &refused):
+		return failed(&handlers.APIError{Code: refused.Code, Message: refused.Description})
+	case err != nil:
+		return unreachable(fmt.Errorf("%s: %w", verb, err))
+	}
+	if err := json.Unmarshal(out, answer); err != nil {
+		return failed(fmt.Errorf("%s: read the answer: %w", verb, err))
+	}
+	return nil
+}
+
+func orDefault(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+// command sends a command as a CloudEvent in binary mode.
+func (c *client) command(ctx context.Context, id string, payload any) (*handlers.Admission, error) {
+	e, err := events.New(payload)
+	if err != nil {
+		return nil, err
+	}
+	e.ID, e.Source = id, "/agentruntime/cli"
+	header := make(map[string]string)
+	for name, values := range e.Header() {
+		header[name] = values[0]
+	}
+	var admitted handlers.Admission
+	verb := events.TypeOf(e.Type).Short()
+	return &admitted, c.ask(ctx, verb, header, e.Data, &admitted)
+}

@@ -1,0 +1,294 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/files"
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/host"
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/sample"
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/jetstream"
+	"github.com/agentruntime/agentruntime/runtime/model/scripted"
+)
+
+// devFlags are what dev is told.
+type devFlags struct {
+	folders
+	data, listen, metrics string
+	once                  bool
+}
+
+func (a *app) devCommand() *cobra.Command {
+	var f devFlags
+	cmd := &cobra.Command{Use: "dev", Short: "Run everything in one process, with a sample", Args: exactly(),
+		Long: "dev runs a NATS server with its data in a folder, a worker, and, unless it is given agents,\na sample that it runs once. Nothing else is needed. Changed agent files count for new runs.",
+		Example: "  agentruntime dev\n  agentruntime dev --agents ./agents --capabilities ./capabilities\n" +
+			"  agentruntime dev --once   # exit when the sample run has completed"}
+	f.register(cmd)
+	cmd.Flags().StringVar(&f.data, "data", "", "data folder (default: agentruntime/dev in the user's cache folder)")
+	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:4222", "address at which other programs reach NATS; port 0 picks a free one")
+	cmd.Flags().StringVar(&f.metrics, "metrics", "", "address for /metrics, /healthz and /readyz, or off (default "+defaultMetrics+", or a free port when that is taken)")
+	cmd.Flags().BoolVar(&f.once, "once", false, "exit when the sample run has ended: 0 when it completed")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		if f.once && f.agents != "" {
+			return usage(errors.New("--once runs the sample and does not go with --agents"))
+		}
+		return a.dev(&f)
+	}
+	return cmd
+}
+
+// devData returns the data folder.
+func (a *app) devData(f *devFlags) (string, error) {
+	if folder := orDefault(f.data, a.config.Worker.Data); folder != "" {
+		return filepath.Abs(folder)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("there is no cache folder for this user (%w); name a data folder with --data", err)
+	}
+	return filepath.Join(cache, "agentruntime", "dev"), nil
+}
+
+func (a *app) dev(f *devFlags) error {
+	versions, err := a.devVersions(f)
+	if err != nil {
+		return err
+	}
+	data, err := a.devData(f)
+	if err != nil {
+		return usage(err)
+	}
+	logger := a.logger("text", "warn")
+	server := &jetstream.Embedded{StoreDir: data, Listen: f.listen, Logger: logger}
+	if err := server.Start(); err != nil {
+		return failed(err)
+	}
+	defer server.Shutdown()
+	connection := a.config.Connection("agentruntime dev")
+	connection.Logger = logger
+	conn, err := server.Connect(connection)
+	if err != nil {
+		return failed(err)
+	}
+	defer conn.Close()
+	models, err := devModels(f)
+	if err != nil {
+		return failed(err)
+	}
+	w, err := a.newWorker(conn, data, models, logger)
+	if err != nil {
+		return err
+	}
+	defer w.scripts.Close()
+	if err := w.prepare(a.ctx, conn); err != nil {
+		return err
+	}
+	if f.agents == "" {
+		stop, err := conn.Answer(sample.Subject, sample.Serve)
+		if err != nil {
+			return failed(err)
+		}
+		defer stop()
+	}
+	for i := range versions {
+		if _, err := w.host.Apply(a.ctx, a.config.Namespace, &versions[i]); err != nil {
+			return failed(err)
+		}
+	}
+	return a.devRun(f, w, conn, server.ClientURL(), data)
+}
+
+// devVersions reads the agents that dev serves.
+func (a *app) devVersions(f *devFlags) ([]handlers.Version, error) {
+	if f.agents == "" {
+		if f.capabilities != "" {
+			return nil, usage(errors.New("--capabilities needs --agents"))
+		}
+		versions, err := sample.Set().Versions()
+		if err != nil {
+			return nil, failed(err)
+		}
+		return versions, nil
+	}
+	return f.versions()
+}
+
+func devModels(f *devFlags) (*host.Models, error) {
+	if f.agents != "" {
+		return &host.Models{ScriptFolder: f.agents}, nil
+	}
+	script, err := scripted.Parse(sample.Agent, sample.Script())
+	if err != nil {
+		return nil, err
+	}
+	return &host.Models{Scripts: map[string]*scripted.Model{sample.Agent: script}}, nil
+}
+
+// devRun runs the worker until it is told to stop, and the sample beside it.
+func (a *app) devRun(f *devFlags, w *worker, conn *jetstream.Conn, url, data string) error {
+	ctx, stop := context.WithCancel(a.ctx)
+	defer stop()
+	life, end := context.WithCancel(context.WithoutCancel(a.ctx))
+	defer end()
+	metrics, err := a.devMetrics(life, w, conn, f)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.host.Run(ctx, a.kill) }()
+	<-w.host.Ready()
+	a.greet(f, url, data, metrics)
+	var sampleErr error
+	if f.agents == "" {
+		sampleErr = a.runSample(ctx, conn)
+	} else {
+		go w.reload(ctx, &f.folders)
+	}
+	switch {
+	case f.once:
+		stop()
+	case ctx.Err() == nil:
+		if sampleErr != nil {
+			a.say("\n%v", sampleErr)
+			sampleErr = nil
+		}
+		a.invite(f, url)
+	default:
+		sampleErr = nil // told to stop meanwhile
+	}
+	if err := <-ended; err != nil {
+		return failed(fmt.Errorf("the worker ended: %w", err))
+	}
+	return sampleErr
+}
+
+// devMetrics listens at the default address, or at a free port beside another
+// worker.
+func (a *app) devMetrics(ctx context.Context, w *worker, conn *jetstream.Conn, f *devFlags) (string, error) {
+	if at := orDefault(f.metrics, a.config.Metrics); at != "" {
+		return w.serveMetrics(ctx, conn, at)
+	}
+	at, err := w.serveMetrics(ctx, conn, defaultMetrics)
+	if err != nil {
+		return w.serveMetrics(ctx, conn, "127.0.0.1:0")
+	}
+	return at, nil
+}
+
+func (a *app) greet(f *devFlags, url, data, metrics string) {
+	a.say("agentruntime %s", version())
+	a.say("  NATS       %s", orDefault(url, "inside this process only"))
+	a.say("  data       %s", data)
+	a.say("  namespace  %s", a.config.Namespace)
+	if metrics != "" {
+		a.say("  metrics    http://%s/metrics", metrics)
+	}
+	if f.agents != "" {
+		a.say("  agents     %s (changed files count for new runs)", f.agents)
+	}
+}
+
+// invite tells how to go on from another terminal.
+func (a *app) invite(f *devFlags, url string) {
+	if url == "" {
+		return
+	}
+	agent := sample.Agent
+	if f.agents != "" {
+		agent = "AGENT"
+	}
+	server := ""
+	if url != "nats://127.0.0.1:4222" {
+		server = " -s " + url
+	}
+	a.say("\nStart a run from another terminal:")
+	a.say("  agentruntime run start %s -m 'The printer on floor 3 is down' --wait%s", agent, server)
+	a.say("\nor from JavaScript (npm install cloudevents @nats-io/transport-node):")
+	a.say("  import { connect, headers } from '@nats-io/transport-node'")
+	a.say("  import { CloudEvent, HTTP } from 'cloudevents'")
+	a.say("  const nc = await connect({ servers: '%s' }), h = headers(); h.set('content-type', 'application/cloudevents+json')", url)
+	a.say("  const start = new CloudEvent({ type: 'dev.agentruntime.run.start', source: '/me', data: { agent: '%s', message: 'It is down' } })", agent)
+	a.say("  nc.publish('agent.cmd.%s.run.start', HTTP.structured(start).body, { headers: h })", a.config.Namespace)
+	a.say("\nStop with Ctrl-C.")
+}
+
+// runSample runs the sample once and shows its history.
+func (a *app) runSample(ctx context.Context, conn *jetstream.Conn) error {
+	c := &client{a, conn}
+	public := &jetstream.Public{Conn: conn}
+	after, err := public.End(ctx)
+	if err != nil {
+		return unreachable(err)
+	}
+	a.say("\nThe sample: agent %s reads a ticket.", sample.Agent)
+	admitted, err := c.command(ctx, "sample-"+time.Now().UTC().Format("20060102T150405.000"), events.StartRun{Agent: sample.Agent, Message: sample.Ticket})
+	if err != nil {
+		return err
+	}
+	a.say("  run %s\n", admitted.Run)
+	if err := a.await(ctx, public, admitted.Run, after); err != nil {
+		return err
+	}
+	var d handlers.RunDetail
+	if err := c.ask(ctx, handlers.VerbGet, nil, handlers.RunRequest{Run: admitted.Run}, &d); err != nil {
+		return err
+	}
+	if err := a.facts(ctx, c, &d, 0); err != nil {
+		return err
+	}
+	if d.Reply == nil {
+		return failed(fmt.Errorf("the sample run ended as %s: %s", d.State, d.Error))
+	}
+	a.say("\ncompleted in %d steps: %s", d.Steps, describeReply(d.Reply))
+	return nil
+}
+
+// await waits for a run's last public event.
+func (a *app) await(ctx context.Context, public *jetstream.Public, run string, after uint64) error {
+	for r, err := range public.Watch(ctx, jetstream.Filter{Namespace: a.config.Namespace, Run: run}, after) {
+		if err != nil {
+			return unreachable(err)
+		}
+		switch r.Type {
+		case events.TypeFor[events.RunCompletedData]().Name, events.TypeFor[events.RunFailedData]().Name, events.TypeFor[events.RunCancelledData]().Name:
+			return nil
+		}
+	}
+	return failed(fmt.Errorf("stopped before run %s had ended", run))
+}
+
+// reloadEvery is how often the definition files are looked at.
+const reloadEvery = time.Second
+
+// reload applies changed definition files. What is wrong with them is said, and
+// the versions before stay current.
+func (w *worker) reload(ctx context.Context, f *folders) {
+	last, err := files.Fingerprint(f.agents, f.capabilities)
+	for ; ctx.Err() == nil; _ = events.Sleep(ctx, reloadEvery) {
+		var now string
+		if now, err = files.Fingerprint(f.agents, f.capabilities); err != nil || now == last {
+			continue
+		}
+		last = now
+		versions, err := f.versions()
+		if err != nil {
+			w.app.say("not reloaded: %v", err)
+			continue
+		}
+		for i := range versions {
+			if _, err := w.host.Apply(ctx, w.app.config.Namespace, &versions[i]); err != nil {
+				w.app.say("not reloaded: %v", err)
+			}
+		}
+		w.app.say("reloaded %d agents; runs under way keep their versions", len(versions))
+	}
+}

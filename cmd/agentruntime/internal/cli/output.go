@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/agentruntime/agentruntime/events"
+)
+
+// json reports whether output is for programs.
+func (a *app) json() bool { return a.flags.output == "json" }
+
+// show prints a value as JSON, or by text.
+func (a *app) show(value any, text func(w io.Writer)) error {
+	if !a.json() {
+		text(a.out)
+		return nil
+	}
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "%s\n", data)
+	return err
+}
+
+// line prints one JSON value a line, or a text line: what a stream of events is
+// shown as.
+func (a *app) line(value any, text string) error {
+	if !a.json() {
+		_, err := fmt.Fprintln(a.out, text)
+		return err
+	}
+	data, err := events.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "%s\n", data)
+	return err
+}
+
+// table prints rows under a heading.
+func table(w io.Writer, heading string, rows [][]string) {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, strings.ReplaceAll(heading, " ", "\t"))
+	for _, r := range rows {
+		fmt.Fprintln(t, strings.Join(r, "\t"))
+	}
+	_ = t.Flush() // to a terminal or a file: the writer's own error shows there
+}
+
+// describeReply is a reply in one line.
+func describeReply(r *events.Reply) string {
+	if r == nil {
+		return ""
+	}
+	if r.Kind == events.ReplyNeedsInput {
+		return "asks: " + r.Question
+	}
+	return string(r.Output)
+}
+
+// describeFact is a fact of a run in one line, with the time since the run was
+// admitted.
+func describeFact(e *events.Event, since time.Time) string {
+	what := strings.TrimPrefix(e.Type, events.FactPrefix)
+	detail := ""
+	payload, err := e.Payload()
+	if err != nil {
+		payload = nil
+	}
+	switch p := payload.(type) {
+	case events.RunAdmitted:
+		detail = p.Agent
+	case events.RunClaimed:
+		detail = "by " + p.Worker
+	case events.CheckpointCommitted:
+		detail = describeDelta(&p.Delta)
+	case events.RunCompleted:
+		detail = describeReply(p.Delta.Reply)
+	case events.RunFailed:
+		detail = p.Reason + ": " + p.Error
+	case events.RunReleased:
+		detail = p.Reason
+	}
+	return strings.TrimRight(fmt.Sprintf("%+10.3fs  %-20s  %s", e.Time.Sub(since).Seconds(), what, detail), " ")
+}
+
+// describeDelta says what a checkpoint did.
+func describeDelta(d *events.CheckpointDelta) string {
+	var words []string
+	for _, m := range d.Append {
+		for _, p := range m.Parts {
+			switch {
+			case p.Type == events.PartText && m.Role == events.RoleUser:
+				words = append(words, "task "+quote(p.Text))
+			case p.Type == events.PartText:
+				words = append(words, "text "+quote(p.Text))
+			case p.Call != nil:
+				words = append(words, "call "+p.Call.Name)
+			case p.Result != nil:
+				words = append(words, "result "+p.Result.Name+" "+string(p.Result.Outcome))
+			}
+		}
+	}
+	return fmt.Sprintf("revision %d: %s", d.Revision, strings.Join(words, ", "))
+}
+
+// quote shortens a text to what fits a line.
+func quote(s string) string {
+	const most = 60
+	r := []rune(strings.Join(strings.Fields(s), " "))
+	if len(r) > most {
+		r = append(r[:most-1], '…')
+	}
+	return fmt.Sprintf("%q", string(r))
+}
+
+// describePublic is a public event in one line.
+func describePublic(e *events.Event) string {
+	what := strings.TrimPrefix(e.Type, events.TypePrefix)
+	var text string
+	payload, err := e.Payload()
+	if err != nil {
+		payload = nil
+	}
+	switch p := payload.(type) {
+	case events.RunTextData:
+		text = p.Text
+	case events.RunCompletedData:
+		text = describeReply(&p.Reply)
+	case events.RunFailedData:
+		text = p.Reason + ": " + p.Error
+	case events.RunCancelledData:
+		text = p.Reason
+	case events.CallDispatchedData:
+		text = p.Name
+	case events.CallSettledData:
+		text = p.Name + " " + string(p.Outcome)
+	}
+	return strings.TrimRight(fmt.Sprintf("%s  %-15s  %s", e.Time.Local().Format(time.TimeOnly), what, text), " ")
+}

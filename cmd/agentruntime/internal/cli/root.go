@@ -1,0 +1,178 @@
+// Package cli is the command line: its verbs, their flags, what they print and
+// their exit codes.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/config"
+)
+
+// The exit codes. They are promises.
+const (
+	exitOK          = 0
+	exitFailed      = 1 // the run failed, or what was asked for was refused
+	exitUsage       = 2 // the command line or the configuration is wrong
+	exitUnreachable = 3 // NATS, or a worker behind it, cannot be reached
+)
+
+// coded is an error with its exit code.
+type coded struct {
+	code int
+	err  error
+}
+
+func (e *coded) Error() string { return e.err.Error() }
+func (e *coded) Unwrap() error { return e.err }
+
+func failed(err error) error      { return &coded{exitFailed, err} }
+func usage(err error) error       { return &coded{exitUsage, err} }
+func unreachable(err error) error { return &coded{exitUnreachable, err} }
+
+// app is one invocation.
+type app struct {
+	getenv   func(string) string
+	in       io.Reader
+	out, err io.Writer
+	flags    flags
+	config   *config.Config
+
+	ctx  context.Context // ends with the first signal
+	kill context.Context // ends with the second
+}
+
+// flags are those that every verb has.
+type flags struct {
+	file, output, namespace                                 string
+	server, creds, nkey, user, password, token, inboxPrefix string
+	tlsCert, tlsKey, tlsCA                                  string
+	timeout                                                 time.Duration
+}
+
+// Main runs one command line and returns its exit code.
+func Main(args []string, getenv func(string) string, in io.Reader, out, errOut io.Writer) int {
+	ctx, kill, stop := signals()
+	defer stop()
+	a := &app{getenv: getenv, in: in, out: out, err: errOut, ctx: ctx, kill: kill}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(errOut, "agentruntime: %v\n", err)
+	var c *coded
+	if errors.As(err, &c) {
+		return c.code
+	}
+	return exitUsage // what cobra itself refuses
+}
+
+// signals returns a context that ends with the first SIGINT or SIGTERM and one
+// that ends with the second.
+func signals() (first, second context.Context, stop func()) {
+	first, endFirst := context.WithCancel(context.Background())
+	second, endSecond := context.WithCancel(context.Background())
+	got := make(chan os.Signal, 2)
+	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for range got {
+			if first.Err() != nil {
+				endSecond()
+			}
+			endFirst()
+		}
+	}()
+	return first, second, func() { signal.Stop(got); close(got); endFirst(); endSecond() }
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "agentruntime",
+		Short:         "Run AI agents durably on NATS JetStream",
+		Long:          "agentruntime runs AI agents durably: every step of a run is a committed event,\na worker may die at any moment, and another one carries on.",
+		Example:       "  agentruntime dev                                   # everything in one process, with a sample\n  agentruntime run start hello-triage -m 'It is down'   # from another terminal\n  agentruntime run list",
+		SilenceErrors: true, SilenceUsage: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
+	})
+	p := root.PersistentFlags()
+	p.StringVar(&a.flags.file, "config", "", "configuration file (AGENTRUNTIME_CONFIG)")
+	p.StringVarP(&a.flags.output, "output", "o", "text", "text or json")
+	p.StringVarP(&a.flags.namespace, "namespace", "n", "", "namespace (AGENTRUNTIME_NAMESPACE; default \"default\")")
+	p.StringVarP(&a.flags.server, "server", "s", "", "NATS URLs, separated by commas (NATS_URL; default nats://127.0.0.1:4222)")
+	p.StringVar(&a.flags.creds, "creds", "", "file with user credentials (NATS_CREDS)")
+	p.StringVar(&a.flags.nkey, "nkey", "", "file with an nkey seed (NATS_NKEY)")
+	p.StringVar(&a.flags.user, "user", "", "user name (NATS_USER)")
+	p.StringVar(&a.flags.password, "password", "", "password (NATS_PASSWORD)")
+	p.StringVar(&a.flags.token, "token", "", "token (NATS_TOKEN)")
+	p.StringVar(&a.flags.tlsCert, "tlscert", "", "client certificate file (NATS_CERT)")
+	p.StringVar(&a.flags.tlsKey, "tlskey", "", "client key file (NATS_KEY)")
+	p.StringVar(&a.flags.tlsCA, "tlsca", "", "certificate authority file (NATS_CA)")
+	p.StringVar(&a.flags.inboxPrefix, "inbox-prefix", "", "prefix of reply subjects (NATS_INBOX_PREFIX)")
+	p.DurationVar(&a.flags.timeout, "timeout", 5*time.Second, "of one request")
+	root.AddCommand(a.devCommand(), a.serveCommand(), a.provisionCommand(), a.runCommand(), a.agentsCommand(), a.doctorCommand(), a.versionCommand())
+	root.CompletionOptions.HiddenDefaultCmd = true
+	return root
+}
+
+// configure reads the configuration and lays the flags over it.
+func (a *app) configure(*cobra.Command) error {
+	if a.flags.output != "text" && a.flags.output != "json" {
+		return usage(fmt.Errorf("--output %q: must be text or json", a.flags.output))
+	}
+	c, err := config.Read(a.flags.file, a.getenv)
+	if err != nil {
+		return usage(err)
+	}
+	for flag, field := range map[*string]*string{
+		&a.flags.namespace: &c.Namespace, &a.flags.server: &c.NATS.Server, &a.flags.creds: &c.NATS.Creds, &a.flags.nkey: &c.NATS.NKey, &a.flags.user: &c.NATS.User,
+		&a.flags.password: &c.NATS.Password, &a.flags.token: &c.NATS.Token, &a.flags.tlsCert: &c.NATS.TLSCert, &a.flags.tlsKey: &c.NATS.TLSKey,
+		&a.flags.tlsCA: &c.NATS.TLSCA, &a.flags.inboxPrefix: &c.NATS.InboxPrefix,
+	} {
+		if *flag != "" {
+			*field = *flag
+		}
+	}
+	if err := c.Check(); err != nil {
+		return usage(err)
+	}
+	a.config = c
+	return nil
+}
+
+// group is a command that only has others below it.
+func group(use, short, example string, commands ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: use, Short: short, Example: example, Args: func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage(fmt.Errorf("%s has no command %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath()))
+		}
+		return nil
+	}, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	g.AddCommand(commands...)
+	return g
+}
+
+// exactly refuses another number of arguments.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return usage(fmt.Errorf("%s takes %d arguments %v, got %d; see %s --help", cmd.CommandPath(), len(names), names, len(args), cmd.CommandPath()))
+		}
+		return nil
+	}
+}

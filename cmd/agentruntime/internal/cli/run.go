@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/jetstream"
+	"github.com/agentruntime/agentruntime/projector"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	return group("run", "Start runs and look at them", "  agentruntime run start hello-triage -m 'It is down' --wait\n  agentruntime run list -o json",
+		a.runStartCommand(), a.runContinueCommand(), a.runGetCommand(), a.runListCommand(), a.runWatchCommand(), a.runEventsCommand())
+}
+
+// task is what run start and run continue are told.
+type task struct {
+	message, input, inputFile, session, id string
+	labels                                 map[string]string
+	wait                                   bool
+}
+
+func (t *task) register(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&t.message, "message", "m", "", "the task in words; - reads it from standard input")
+	cmd.Flags().StringToStringVarP(&t.labels, "label", "l", nil, "label, as key=value; may be repeated")
+	cmd.Flags().StringVar(&t.id, "id", "", "id of the command: the same one again is the same run; a fresh one by default")
+	cmd.Flags().BoolVarP(&t.wait, "wait", "w", false, "wait for the run's end, showing its progress; exit 1 when it did not complete")
+}
+
+// read completes the task from standard input and files.
+func (t *task) read(in io.Reader) (input json.RawMessage, err error) {
+	if t.message == "-" {
+		data, err := io.ReadAll(io.LimitReader(in, 1<<20))
+		if err != nil {
+			return nil, usage(fmt.Errorf("read the message: %w", err))
+		}
+		t.message = strings.TrimSpace(string(data))
+	}
+	if t.id == "" {
+		t.id = rand.Text()
+	}
+	input = json.RawMessage(t.input)
+	if t.inputFile != "" {
+		if input, err = os.ReadFile(t.inputFile); err != nil {
+			return nil, usage(fmt.Errorf("read the input: %w", err))
+		}
+	}
+	if len(input) > 0 {
+		if err := events.CheckJSON(input, events.JSONLimits{}); err != nil {
+			return nil, usage(fmt.Errorf("the input is not JSON: %w", err))
+		}
+	}
+	return input, nil
+}
+
+func (a *app) runStartCommand() *cobra.Command {
+	var t task
+	cmd := &cobra.Command{Use: "start AGENT", Short: "Start a run", Args: exactly("AGENT"),
+		Example: "  agentruntime run start hello-triage -m 'The printer on floor 3 is down' --wait\n  agentruntime run start reporter --input '{\"month\":\"2026-01\"}' -l team=finance"}
+	t.register(cmd)
+	cmd.Flags().StringVar(&t.input, "input", "", "the task as JSON that fits the agent's input schema")
+	cmd.Flags().StringVar(&t.inputFile, "input-file", "", "file with the input")
+	cmd.Flags().StringVar(&t.session, "session", "", "id of the session; derived from the command by default")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		input, err := t.read(a.in)
+		if err != nil {
+			return err
+		}
+		return a.command(&t, events.StartRun{Agent: args[0], Message: t.message, Input: input, Session: t.session, Labels: t.labels})
+	}
+	return cmd
+}
+
+func (a *app) runContinueCommand() *cobra.Command {
+	var t task
+	cmd := &cobra.Command{Use: "continue SESSION", Short: "Start another run in a session whose last run has ended", Args: exactly("SESSION"),
+		Example: "  agentruntime run continue s3f9… -m 'The third floor' --wait"}
+	t.register(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if _, err := t.read(a.in); err != nil {
+			return err
+		}
+		return a.command(&t, events.ContinueRun{Session: args[0], Message: t.message, Labels: t.labels})
+	}
+	return cmd
+}
+
+// command sends a command and shows what came of it.
+func (a *app) command(t *task, payload any) error {
+	return a.withClient(func(ctx context.Context, c *client) error {
+		public := &jetstream.Public{Conn: c.conn}
+		after := uint64(0)
+		if t.wait {
+			var err error
+			if after, err = public.End(ctx); err != nil {
+				return unreachable(err)
+			}
+		}
+		admitted, err := c.command(ctx, t.id, payload)
+		if err != nil {
+			return err
+		}
+		if !t.wait {
+			return a.show(admitted, func(w io.Writer) { fmt.Fprintf(w, "run      %s\nsession  %s\n", admitted.Run, admitted.Session) })
+		}
+		if !a.json() {
+			fmt.Fprintf(a.out, "run %s\n", admitted.Run)
+		}
+		return a.watch(ctx, c, public, admitted.Run, after)
+	})
+}
+
+func (a *app) runGetCommand() *cobra.Command {
+	return &cobra.Command{Use: "get RUN", Short: "Show one run", Args: exactly("RUN"), Example: "  agentruntime run get s3f9…-k2m4x9qa -o json",
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.withClient(func(ctx context.Context, c *client) error {
+				var d handlers.RunDetail
+				if err := c.ask(ctx, handlers.VerbGet, nil, handlers.RunRequest{Run: args[0]}, &d); err != nil {
+					return err
+				}
+				return a.show(d, func(w io.Writer) { writeDetail(w, &d) })
+			})
+		}}
+}
+
+func writeDetail(w io.Writer, d *handlers.RunDetail) {
+	rows := [][]string{{"run", d.Run}, {"session", d.Session}, {"agent", d.Agent}, {"state", string(d.State)}, {"reason", d.Reason}, {"error", d.Error},
+		{"started", d.Started.Local().Format(time.RFC3339)}, {"steps", fmt.Sprint(d.Steps)}, {"tokens", fmt.Sprintf("%d in, %d out", d.Usage.Input, d.Usage.Output)},
+		{"worker", d.Worker}, {"reply", describeReply(d.Reply)}}
+	for _, r := range rows {
+		if r[1] != "" {
+			fmt.Fprintf(w, "%-8s %s\n", r[0], r[1])
+		}
+	}
+}
+
+func (a *app) runListCommand() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{Use: "list", Short: "List runs, the newest first", Args: exactly(), Example: "  agentruntime run list\n  agentruntime run list -o json --limit 10"}
+	cmd.Flags().IntVar(&limit, "limit", 0, "most runs to list; at most 1000")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		return a.withClient(func(ctx context.Context, c *client) error {
+			list := []projector.Summary{}
+			if err := c.ask(ctx, handlers.VerbList, nil, handlers.ListRequest{Limit: limit}, &list); err != nil {
+				return err
+			}
+			return a.show(list, func(w io.Writer) {
+				var rows [][]string
+				for _, s := range list {
+					rows = append(rows, []string{s.Run, s.Agent, string(s.State), s.Started.Local().Format(time.DateTime), fmt.Sprint(s.Steps), s.Reason})
+				}
+				table(w, "RUN AGENT STATE STARTED STEPS REASON", rows)
+			})
+		})
+	}
+	return cmd
+}
+
+func (a *app) runWatchCommand() *cobra.Command {
+	var after uint64
+	cmd := &cobra.Command{Use: "watch RUN", Short: "Follow a run's public events to its end", Args: exactly("RUN"),
+		Example: "  agentruntime run watch s3f9…-k2m4x9qa\n  agentruntime run watch s3f9…-k2m4x9qa --after 1234   # go on after a disconnect"}
+	cmd.Flags().Uint64Var(&after, "after", 0, "begin after this sequence; JSON lines name theirs")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if err := events.CheckRun(args[0]); err != nil {
+			return usage(err)
+		}
+		return a.withClient(func(ctx context.Context, c *client) error {
+			var d handlers.RunDetail
+			if err := c.ask(ctx, handlers.VerbGet, nil, handlers.RunRequest{Run: args[0]}, &d); err != nil {
+				return err
+			}
+			return a.watch(ctx, c, &jetstream.Public{Conn: c.conn}, args[0], after)
+		})
+	}
+	return cmd
+}
+
+// watchLine is one public event as programs get it.
+type watchLine struct {
+	Sequence uint64          `json:"sequence"`
+	Event    json.RawMessage `json:"event"`
+}
+
+// watch prints a run's public events until its last one. Events that were told
+// twice are shown once.
+func (a *app) watch(ctx context.Context, c *client, public *jetstream.Public, run string, after uint64) error {
+	seen := make(map[string]bool)
+	for r, err := range public.Watch(ctx, jetstream.Filter{Namespace: a.config.Namespace, Run: run}, after) {
+		var broken *jetstream.UndecodableError
+		switch {
+		case errors.As(err, &broken):
+			continue
+		case err != nil:
+			return unreachable(err)
+		case seen[r.ID]:
+			continue
+		}
+		seen[r.ID] = true
+		structured, err := r.Structured()
+		if err != nil {
+			return failed(err)
+		}
+		if err := a.line(watchLine{r.Sequence, structured}, describePublic(&r.Event)); err != nil {
+			return err
+		}
+		switch strings.TrimPrefix(r.Type, events.TypePrefix) {
+		case "run.completed":
+			return nil
+		case "run.failed", "run.cancelled":
+			return failed(fmt.Errorf("run %s did not complete; see \"agentruntime run events %s\"", run, run))
+		}
+	}
+	return failed(fmt.Errorf("run %s had not ended", run))
+}
+
+func (a *app) runEventsCommand() *cobra.Command {
+	var after uint64
+	cmd := &cobra.Command{Use: "events RUN", Short: "Print every fact of a run's history", Args: exactly("RUN"), Example: "  agentruntime run events s3f9…-k2m4x9qa -o json"}
+	cmd.Flags().Uint64Var(&after, "after", 0, "begin after this sequence")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		return a.withClient(func(ctx context.Context, c *client) error {
+			var d handlers.RunDetail
+			if err := c.ask(ctx, handlers.VerbGet, nil, handlers.RunRequest{Run: args[0]}, &d); err != nil {
+				return err
+			}
+			return a.facts(ctx, c, &d, after)
+		})
+	}
+	return cmd
+}
+
+// facts prints a run's facts, page by page.
+func (a *app) facts(ctx context.Context, c *client, d *handlers.RunDetail, after uint64) error {
+	for {
+		var page handlers.RunFactsAnswer
+		if err := c.ask(ctx, handlers.VerbEvents, nil, handlers.RunRequest{Run: d.Run, After: after}, &page); err != nil {
+			return err
+		}
+		for _, f := range page.Events {
+			e, err := events.Decode(map[string][]string{"content-type": {"application/cloudevents+json"}}, f.Event)
+			if err != nil {
+				return failed(fmt.Errorf("read the fact at sequence %d: %w", f.Sequence, err))
+			}
+			if err := a.line(f, describeFact(&e, d.Started)); err != nil {
+				return err
+			}
+			after = f.Sequence
+		}
+		if !page.More {
+			return nil
+		}
+	}
+}

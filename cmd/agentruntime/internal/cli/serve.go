@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/host"
+	"github.com/agentruntime/agentruntime/jetstream"
+)
+
+// defaultMetrics is where a worker answers metrics and health requests.
+const defaultMetrics = "127.0.0.1:9464"
+
+func (a *app) serveCommand() *cobra.Command {
+	var data, metrics, scripts string
+	cmd := &cobra.Command{Use: "serve", Short: "Run a worker against a NATS system", Args: exactly(),
+		Long: "serve runs a worker: it takes commands, runs agents and answers the API, until it is\ntold to stop. The first SIGINT or SIGTERM lets calls under way end (worker.grace, 30s)\nand hands the runs to other workers; the second ends it at once.",
+		Example: "  agentruntime serve -s nats://nats-1:4222,nats-2:4222 --creds worker.creds\n" +
+			"  agentruntime serve --config /etc/agentruntime/config.yaml --data /var/lib/agentruntime"}
+	cmd.Flags().StringVar(&data, "data", "", "folder that this worker alone uses; with it a restarted worker takes its runs back at once (AGENTRUNTIME_DATA)")
+	cmd.Flags().StringVar(&metrics, "metrics", "", "address for /metrics, /healthz and /readyz, or off (AGENTRUNTIME_METRICS; default "+defaultMetrics+")")
+	cmd.Flags().StringVar(&scripts, "scripts", "", "folder of <name>.script.yaml files for scripted/<name> models")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		return a.serve(orDefault(data, a.config.Worker.Data), orDefault(orDefault(metrics, a.config.Metrics), defaultMetrics), scripts)
+	}
+	return cmd
+}
+
+func (a *app) serve(data, metrics, scripts string) error {
+	if data != "" {
+		lock, err := jetstream.LockFolder(data)
+		if err != nil {
+			return failed(err)
+		}
+		defer lock.Close()
+	}
+	logger := a.logger("json", "info")
+	connection := a.config.Connection("agentruntime worker")
+	connection.Logger = logger
+	conn, err := jetstream.Connect(connection)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer conn.Close()
+	w, err := a.newWorker(conn, data, &host.Models{ScriptFolder: scripts}, logger)
+	if err != nil {
+		return err
+	}
+	defer w.scripts.Close()
+	if err := w.prepare(a.ctx, conn); err != nil {
+		return err
+	}
+	life, end := context.WithCancel(context.WithoutCancel(a.ctx))
+	defer end()
+	at, err := w.serveMetrics(life, conn, metrics)
+	if err != nil {
+		return err
+	}
+	logger.Info("the worker runs", "version", version(), "namespace", a.config.Namespace, "metrics", at)
+	if err := w.host.Run(a.ctx, a.kill); err != nil {
+		return failed(fmt.Errorf("the worker ended: %w", err))
+	}
+	logger.Info("the worker has stopped")
+	return nil
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/host"
+	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/jetstream"
+	"github.com/agentruntime/agentruntime/runtime/executor"
+)
+
+// worker is one process of the service: a host, its metrics, its scripts.
+type worker struct {
+	app     *app
+	host    *host.Host
+	metrics *host.Metrics
+	scripts *executor.Factory
+	logger  *slog.Logger
+}
+
+// logger logs to standard error, without secrets.
+func (a *app) logger(format, level string) *slog.Logger {
+	var l slog.Level
+	_ = l.UnmarshalText([]byte(orDefault(orDefault(a.config.Log.Level, level), "info"))) // the configuration was checked
+	secrets := handlers.Secrets(a.config.Secrets())
+	o := &slog.HandlerOptions{Level: l, ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
+		switch v := at.Value.Any().(type) {
+		case string:
+			at.Value = slog.StringValue(secrets.Redact(v))
+		case error:
+			at.Value = slog.StringValue(secrets.Redact(v.Error()))
+		}
+		return at
+	}}
+	if orDefault(a.config.Log.Format, format) == "json" {
+		return slog.New(slog.NewJSONHandler(a.err, o))
+	}
+	return slog.New(slog.NewTextHandler(a.err, o))
+}
+
+// newWorker puts a worker together over a connection. The folder is one that
+// this process has locked, or empty.
+func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models, logger *slog.Logger) (*worker, error) {
+	name := a.config.Worker.Name
+	if name == "" {
+		var err error
+		if name, err = os.Hostname(); err != nil {
+			name = "worker"
+		}
+	}
+	id, err := host.NewIdentity(name, folder)
+	if err != nil {
+		return nil, failed(err)
+	}
+	w := &worker{app: a, metrics: host.NewMetrics(), logger: logger, scripts: &executor.Factory{Stderr: func(text string) { logger.Warn("a script's process wrote to its standard error", "text", text) }}}
+	models.OpenAIKey, models.OpenAIBaseURL, models.ContextTokens = a.config.OpenAI.Key, a.config.OpenAI.BaseURL, a.config.OpenAI.ContextTokens
+	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: handlers.Secrets(a.config.Secrets()), Models: models, Executors: w.scripts,
+		Version: version(), Worker: id.String(), Gone: id.Gone, TTL: a.config.Worker.Lease, Slots: a.config.Worker.Slots, Grace: a.config.Worker.Grace})
+	return w, nil
+}
+
+// prepare makes the streams that are missing and refuses settings that would
+// break a guarantee.
+func (w *worker) prepare(ctx context.Context, conn *jetstream.Conn) error {
+	if err := conn.Provision(ctx); err != nil {
+		return startError(err)
+	}
+	findings, err := conn.Check(ctx)
+	if err != nil {
+		return startError(err)
+	}
+	for _, f := range findings {
+		if f.Verdict == jetstream.Unverifiable {
+			w.logger.Warn("a setting cannot be seen from here", "where", f.Where, "setting", f.Setting, "must be", f.Want, "advice", f.Advice)
+		}
+	}
+	return nil
+}
+
+// startError tells a wrong setting from a server that cannot be reached.
+func startError(err error) error {
+	var setting *jetstream.SettingError
+	var shard *jetstream.MissingShardError
+	if errors.As(err, &setting) || errors.As(err, &shard) {
+		return failed(err)
+	}
+	return unreachable(err)
+}
+
+// serveMetrics begins to answer at the configured address and returns it, or
+// "" when metrics are off.
+func (w *worker) serveMetrics(ctx context.Context, conn *jetstream.Conn, address string) (string, error) {
+	if address == "off" {
+		return "", nil
+	}
+	at, err := w.metrics.Serve(ctx, address, func() error {
+		select {
+		case <-w.host.Ready():
+		default:
+			return host.ErrNotReady
+		}
+		if !conn.Connected() {
+			return errors.New("the connection to NATS is lost")
+		}
+		return nil
+	})
+	if err != nil {
+		return "", usage(err)
+	}
+	return at, nil
+}
+
+// version is the program's version, for people and for the NATS service.
+func version() string { return buildVersion }
+
+// buildVersion is set at release by the linker; it is semantic, as a NATS
+// service's must be.
+var buildVersion = "0.1.0"
+
+// say prints a line for people, when people are being talked to.
+func (a *app) say(format string, args ...any) {
+	if !a.json() {
+		fmt.Fprintf(a.out, format+"\n", args...)
+	}
+}

@@ -1,0 +1,173 @@
+// Package config reads the configuration of a process. What a flag says comes
+// before the environment, the environment before the file, and the file before
+// the defaults.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/jetstream"
+)
+
+// Config is the configuration file. Every field has a useful zero value.
+type Config struct {
+	Namespace string `yaml:"namespace"` // default
+	NATS      NATS   `yaml:"nats"`
+	Layout    Layout `yaml:"layout"`
+	Worker    Worker `yaml:"worker"`
+	OpenAI    OpenAI `yaml:"openai"`
+	Metrics   string `yaml:"metrics"` // listen address, or off
+	Log       Log    `yaml:"log"`
+}
+
+// NATS says how to reach the NATS system.
+type NATS struct {
+	Server      string `yaml:"server"`       // URLs, separated by commas; NATS_URL
+	Creds       string `yaml:"creds"`        // file; NATS_CREDS
+	NKey        string `yaml:"nkey"`         // file; NATS_NKEY
+	User        string `yaml:"user"`         // NATS_USER
+	Password    string `yaml:"-"`            // NATS_PASSWORD only: a secret does not stand in a file
+	Token       string `yaml:"-"`            // NATS_TOKEN only
+	TLSCert     string `yaml:"tls_cert"`     // file; NATS_CERT
+	TLSKey      string `yaml:"tls_key"`      // file; NATS_KEY
+	TLSCA       string `yaml:"tls_ca"`       // file; NATS_CA
+	InboxPrefix string `yaml:"inbox_prefix"` // NATS_INBOX_PREFIX
+}
+
+// Layout is what the streams look like; see jetstream.Layout.
+type Layout struct {
+	Shards   int           `yaml:"shards"`
+	Replicas int           `yaml:"replicas"`
+	EventAge time.Duration `yaml:"event_age"`
+	DeadAge  time.Duration `yaml:"dead_age"`
+}
+
+// Worker is how a worker works.
+type Worker struct {
+	Name  string        `yaml:"name"`  // the host's name by default
+	Data  string        `yaml:"data"`  // folder that this worker alone uses; optional
+	Slots int           `yaml:"slots"` // runs at a time; 256
+	Lease time.Duration `yaml:"lease"` // time to live of a lease, whole seconds; 10s
+	Grace time.Duration `yaml:"grace"` // for calls in flight when stopping; 30s
+}
+
+// OpenAI is an OpenAI-compatible endpoint.
+type OpenAI struct {
+	Key           string `yaml:"-"`              // OPENAI_API_KEY only
+	BaseURL       string `yaml:"base_url"`       // OPENAI_BASE_URL
+	ContextTokens int64  `yaml:"context_tokens"` // of models whose definition does not say; 128000
+}
+
+// Log is how a process logs.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info, warn or error; info
+	Format string `yaml:"format"` // json or text; json for serve, text for dev
+}
+
+// Error reports a configuration that cannot be used.
+type Error struct {
+	Source string // the file, the variable or the flag
+	Reason string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("configuration %s: %s", e.Source, e.Reason) }
+
+// Read reads the file, if one is named, and lays the environment over it.
+func Read(file string, getenv func(string) string) (*Config, error) {
+	c := &Config{}
+	if file == "" {
+		file = getenv("AGENTRUNTIME_CONFIG")
+	}
+	if file != "" {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, &Error{file, fmt.Sprintf("cannot be read: %v", err)}
+		}
+		d := yaml.NewDecoder(bytes.NewReader(data))
+		d.KnownFields(true)
+		if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+			return nil, &Error{file, err.Error()}
+		}
+	}
+	c.environment(getenv)
+	if c.Namespace == "" {
+		c.Namespace = "default"
+	}
+	return c, c.Check()
+}
+
+// environment lays the variables over the file.
+func (c *Config) environment(getenv func(string) string) {
+	for name, field := range map[string]*string{
+		"AGENTRUNTIME_NAMESPACE": &c.Namespace, "AGENTRUNTIME_METRICS": &c.Metrics, "AGENTRUNTIME_DATA": &c.Worker.Data, "AGENTRUNTIME_WORKER": &c.Worker.Name,
+		"NATS_URL": &c.NATS.Server, "NATS_CREDS": &c.NATS.Creds, "NATS_NKEY": &c.NATS.NKey, "NATS_USER": &c.NATS.User, "NATS_PASSWORD": &c.NATS.Password,
+		"NATS_TOKEN": &c.NATS.Token, "NATS_CERT": &c.NATS.TLSCert, "NATS_KEY": &c.NATS.TLSKey, "NATS_CA": &c.NATS.TLSCA, "NATS_INBOX_PREFIX": &c.NATS.InboxPrefix,
+		"OPENAI_API_KEY": &c.OpenAI.Key, "OPENAI_BASE_URL": &c.OpenAI.BaseURL,
+	} {
+		if v := getenv(name); v != "" {
+			*field = v
+		}
+	}
+}
+
+// Check refuses values that no part of the service can work with.
+func (c *Config) Check() error {
+	if err := events.CheckNamespace(c.Namespace); err != nil {
+		return &Error{"namespace", err.Error()}
+	}
+	for _, n := range []struct {
+		name  string
+		wrong bool
+		must  string
+	}{
+		{"layout.shards", c.Layout.Shards < 0 || c.Layout.Shards > 64, "from 1 to 64"},
+		{"layout.replicas", c.Layout.Replicas < 0 || c.Layout.Replicas == 2 || c.Layout.Replicas == 4 || c.Layout.Replicas > 5, "1, 3 or 5"},
+		{"layout.event_age", c.Layout.EventAge < 0, "positive"},
+		{"layout.dead_age", c.Layout.DeadAge < 0, "positive"},
+		{"worker.slots", c.Worker.Slots < 0, "positive"},
+		{"worker.lease", c.Worker.Lease != 0 && (c.Worker.Lease < 2*time.Second || c.Worker.Lease%time.Second != 0), "whole seconds, at least 2s"},
+		{"worker.grace", c.Worker.Grace < 0, "positive"},
+		{"openai.context_tokens", c.OpenAI.ContextTokens < 0, "positive"},
+	} {
+		if n.wrong {
+			return &Error{n.name, "must be " + n.must}
+		}
+	}
+	switch c.Log.Level {
+	case "", "debug", "info", "warn", "error":
+	default:
+		return &Error{"log.level", "must be debug, info, warn or error"}
+	}
+	switch c.Log.Format {
+	case "", "json", "text":
+	default:
+		return &Error{"log.format", "must be json or text"}
+	}
+	return nil
+}
+
+// Connection returns how package jetstream connects.
+func (c *Config) Connection(name string) jetstream.Config {
+	return jetstream.Config{Servers: c.NATS.Server, Name: name, Creds: c.NATS.Creds, NKey: c.NATS.NKey, User: c.NATS.User, Password: c.NATS.Password, Token: c.NATS.Token,
+		TLSCert: c.NATS.TLSCert, TLSKey: c.NATS.TLSKey, TLSCA: c.NATS.TLSCA, InboxPrefix: c.NATS.InboxPrefix,
+		Layout: jetstream.Layout{Shards: c.Layout.Shards, Replicas: c.Layout.Replicas, EventAge: c.Layout.EventAge, DeadAge: c.Layout.DeadAge}}
+}
+
+// Secrets returns the values that must not be shown anywhere.
+func (c *Config) Secrets() []string {
+	var list []string
+	for _, s := range []string{c.NATS.Password, c.NATS.Token, c.OpenAI.Key} {
+		if s != "" {
+			list = append(list, s)
+		}
+	}
+	return list
+}

@@ -1,0 +1,160 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/runtime/executor"
+)
+
+// Set is what folders of agents and capabilities hold, sorted by file name.
+type Set struct {
+	Agents       []events.AgentDefinition
+	Capabilities []events.Capability
+
+	sources map[string]*document // of agents, by slug
+}
+
+// Versions gives each agent the capabilities it names. The error is all that do
+// not exist or that no script could have beside each other, joined; each is an
+// *Error.
+func (s *Set) Versions() ([]handlers.Version, error) {
+	var errs []error
+	versions := make([]handlers.Version, 0, len(s.Agents))
+	for _, agent := range s.Agents {
+		v := handlers.Version{Agent: agent}
+		d := s.source(agent.Slug)
+		for i, name := range agent.Capabilities {
+			at := slices.IndexFunc(s.Capabilities, func(c events.Capability) bool { return c.Name == name })
+			if at < 0 {
+				d.refuse(d.root.find(fmt.Sprintf("/capabilities/%d", i)), "%s", s.noCapability(name))
+				continue
+			}
+			v.Capabilities = append(v.Capabilities, s.Capabilities[at])
+		}
+		if err := executor.CheckBindings(agent.Capabilities); err != nil && len(d.errors) == 0 {
+			d.refuse(d.root.member("capabilities"), "%v", err)
+		}
+		errs = append(errs, d.sorted()...)
+		versions = append(versions, v)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return versions, nil
+}
+
+// source returns the file of an agent, to report in. An agent that came from
+// none is named instead.
+func (s *Set) source(slug string) *document {
+	if d := s.sources[slug]; d != nil {
+		return &document{file: d.file, root: d.root}
+	}
+	return &document{file: "agent " + slug, root: &node{kind: object}}
+}
+
+func (s *Set) noCapability(name string) string {
+	names := make([]string, 0, len(s.Capabilities))
+	for _, c := range s.Capabilities {
+		names = append(names, c.Name)
+	}
+	name = cut(name, maxNameBytes)
+	switch near := nearest(name, names); {
+	case len(names) == 0:
+		return fmt.Sprintf("there is no capability %q: there are no capability files", name)
+	case near != "":
+		return fmt.Sprintf("there is no capability %q; did you mean %s?", name, near)
+	default:
+		return fmt.Sprintf("there is no capability %q: describe it in a file %s.yaml", name, name)
+	}
+}
+
+// readAgent reads the agent of a file as far as it is right.
+func (d *document) readAgent() (a events.AgentDefinition) {
+	if kept := d.checkFile(agentShape(), "slug", &a.Slug); kept != nil {
+		if err := d.decodeInto(kept, &a); err != nil {
+			d.refuse(d.root, "%v", err)
+		}
+		d.checkSupported(&a)
+		// What a definition is without capabilities and what is not supported.
+		rest := a
+		rest.Capabilities, rest.Subagents, rest.Budget = nil, nil, nil
+		d.report((&handlers.Version{Agent: rest}).Check())
+	}
+	return a
+}
+
+// checkSupported reports each field that is not supported where it stands.
+func (d *document) checkSupported(a *events.AgentDefinition) {
+	for field, only := range map[string]events.AgentDefinition{
+		"subagents": {Slug: a.Slug, Subagents: a.Subagents},
+		"budget":    {Slug: a.Slug, Budget: a.Budget},
+	} {
+		err := handlers.Supported(&only)
+		var rejection *handlers.Rejection
+		if errors.As(err, &rejection) {
+			d.refuse(d.root.member(field), "%s", rejection.Detail)
+		} else if err != nil {
+			d.refuse(d.root.member(field), "%v", err)
+		}
+	}
+}
+
+// readCapability reads the capability of a file as far as it is right.
+func (d *document) readCapability() (c events.Capability) {
+	if kept := d.checkFile(capabilityShape(), "name", &c.Name); kept != nil {
+		if err := d.decodeInto(kept, &c); err != nil {
+			d.refuse(d.root, "%v", err)
+		}
+		d.report(handlers.CheckCapability(&c))
+		if n := d.root.member("name"); !n.settled() {
+			if err := executor.CheckBindings([]string{c.Name}); err != nil {
+				d.refuse(n, "no script could call it: %v", err)
+			}
+		}
+	}
+	return c
+}
+
+// checkFile checks the fields of a file and returns those that are right, nil
+// when there are none. The name is the file's unless the file has another, which
+// is an error.
+func (d *document) checkFile(s *shape, named string, name *string) []byte {
+	*name = d.name
+	if d.root == nil {
+		return nil
+	}
+	kept := d.check(s, d.root)
+	if d.root.kind != object {
+		return nil
+	}
+	n := d.root.member(named)
+	if d.root.has(named) && !n.settled() && n.text != quoteJSON(d.name) {
+		d.refuse(n, "must be %s, as the file is named; or leave it out", cut(d.name, maxNameBytes))
+	}
+	d.checkSchema("input")
+	d.checkSchema("output")
+	return kept
+}
+
+// report adds what package handlers found, where nothing else was.
+func (d *document) report(err error) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			d.report(err)
+		}
+		return
+	}
+	var field *handlers.FieldError
+	if errors.As(err, &field) {
+		if n := d.root.find("/" + strings.ReplaceAll(field.Field, ".", "/")); !n.settled() {
+			d.refuse(n, "%s", field.Reason)
+		}
+	} else if err != nil {
+		d.refuse(d.root, "%v", err)
+	}
+}

@@ -1,0 +1,213 @@
+// Package host puts the service together: the handlers over the streams and
+// stores of one connection, and the roles a process plays.
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/jetstream"
+	"github.com/agentruntime/agentruntime/runtime"
+)
+
+// Options are what a process decides about its host.
+type Options struct {
+	Conn      *jetstream.Conn
+	Logger    *slog.Logger
+	Meter     handlers.Meter
+	Redactor  runtime.Redactor
+	Models    handlers.Models
+	Executors runtime.ExecutorFactory
+	Version   string
+
+	Worker string                   // name and incarnation
+	Gone   func(worker string) bool // see handlers.Dispatcher
+	TTL    time.Duration            // of leases, in whole seconds; handlers.DefaultTTL when zero
+	Slots  int                      // runs at a time; handlers.DefaultSlots when zero
+	Grace  time.Duration            // when draining; handlers.DefaultGrace when zero
+}
+
+// Host is one process of the service.
+type Host struct {
+	*handlers.Host
+	options    Options
+	log        *jetstream.Log
+	leases     *leases
+	work       *jetstream.Work
+	commands   *jetstream.Commands
+	public     *jetstream.Public
+	dispatcher *handlers.Dispatcher
+	api        *handlers.API
+	ready      chan struct{}
+}
+
+// New puts a host together. Nothing runs yet.
+func New(o Options) *Host {
+	if o.TTL == 0 {
+		o.TTL = handlers.DefaultTTL
+	}
+	log := &jetstream.Log{Conn: o.Conn}
+	objects := &jetstream.Objects{Conn: o.Conn}
+	public := &jetstream.Public{Conn: o.Conn}
+	work := &jetstream.Work{Conn: o.Conn, TTL: o.TTL}
+	shared := &handlers.Host{
+		Log: handlers.Inline{Log: log, Objects: objects}, Objects: objects,
+		Definitions: definitions{&jetstream.Definitions{Conn: o.Conn}}, Snapshots: snapshots{&jetstream.Snapshots{Conn: o.Conn}},
+		Work: work, Public: public, Dead: dead{&jetstream.Dead{Conn: o.Conn}}, Redactor: o.Redactor,
+		Now: time.Now, NewID: rand.Text, Pause: events.Sleep, Logger: o.Logger, Meter: o.Meter,
+	}
+	l := newLeases(o.Conn, o.TTL)
+	return &Host{Host: shared, options: o, log: log, leases: l, work: work, public: public, ready: make(chan struct{}),
+		commands: &jetstream.Commands{Conn: o.Conn}, api: &handlers.API{Host: shared, Sessions: log},
+		dispatcher: &handlers.Dispatcher{Host: shared, Worker: o.Worker, Leases: l, Models: o.Models, Executors: o.Executors,
+			Services: services{o.Conn}, TTL: o.TTL, Slots: o.Slots, Grace: o.Grace, Gone: o.Gone}}
+}
+
+// Ready is closed when every role has begun.
+func (h *Host) Ready() <-chan struct{} { return h.ready }
+
+// Run plays every role until ctx ends, and then drains. Ending kill ends it
+// without the grace. It returns the first error that ends a role.
+func (h *Host) Run(ctx, kill context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// The watch and the API outlive the drain: runs end meanwhile.
+	support, endSupport := context.WithCancel(kill)
+	defer endSupport()
+	var roles, supporting sync.WaitGroup
+	play := func(group *sync.WaitGroup, f func() error) {
+		group.Go(func() {
+			if err := f(); err != nil && ctx.Err() == nil {
+				cancel(err)
+			}
+		})
+	}
+	play(&supporting, func() error { h.leases.watch.Run(support); return nil })
+	play(&supporting, func() error { return h.serve(support) })
+	play(&roles, func() error { return h.follow(ctx, "commands", h.admit) })
+	for shard := range h.options.Conn.Layout().Shards {
+		play(&roles, func() error { return h.react(ctx, shard) })
+	}
+	play(&roles, func() error { return h.sweep(ctx) })
+	close(h.ready)
+	err := h.dispatcher.Run(ctx, kill, queue{h.work})
+	roles.Wait()
+	endSupport()
+	supporting.Wait()
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	return err
+}
+
+// retryPause is the pause after a role's step has failed.
+const retryPause = time.Second
+
+// follow repeats one step until ctx ends. Its errors are said and tried again.
+func (h *Host) follow(ctx context.Context, role string, step func(context.Context) error) error {
+	for ctx.Err() == nil {
+		if err := step(ctx); err != nil && ctx.Err() == nil {
+			h.Logger.Warn("a step failed and is made again", "role", role, "error", err)
+			_ = events.Sleep(ctx, retryPause)
+		}
+	}
+	return nil
+}
+
+// admit carries out one command.
+func (h *Host) admit(ctx context.Context) error {
+	c, err := h.commands.Next(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.HandleCommand(ctx, c.Namespace, c.Header, c.Data); err != nil {
+		h.Logger.Warn("a command is put back", "error", err)
+		return c.Later(c.Backoff())
+	}
+	return c.Ack()
+}
+
+// reactionName is the durable name of the reactions on a shard.
+const reactionName = "reactions"
+
+// react follows one shard of the log. Reactions to different sessions do not
+// wait for each other; those to one session keep their order.
+func (h *Host) react(ctx context.Context, shard int) error {
+	r := &jetstream.Reaction{Conn: h.options.Conn, Name: reactionName, Shard: shard}
+	if err := h.rewind(ctx, r, shard); err != nil {
+		return err
+	}
+	return h.follow(ctx, fmt.Sprintf("reactions of shard %d", shard), func(ctx context.Context) error {
+		f, err := r.Next(ctx)
+		var broken *jetstream.UndecodableError
+		if errors.As(err, &broken) {
+			h.Logger.Error("a message of the log is no event; verify the log", "error", broken)
+			return broken.Ack()
+		}
+		if err != nil {
+			return err
+		}
+		if err := h.React(ctx, &f.Event, events.Position{Shard: shard, Sequence: f.Sequence}); err != nil {
+			h.Logger.Warn("a fact is put back", "error", err)
+			return f.Later(f.Backoff())
+		}
+		return f.Ack()
+	})
+}
+
+// unsynced is how many facts before the newest public event are told again at a
+// start: public events are not synced, and the newest may be lost.
+const unsynced = 1000
+
+// rewind goes back to where the public stream may have lost what was told.
+func (h *Host) rewind(ctx context.Context, r *jetstream.Reaction, shard int) error {
+	floor, err := r.Acknowledged(ctx)
+	if err != nil || floor == 0 {
+		return err
+	}
+	told, err := h.public.Positions(ctx)
+	if err != nil {
+		return err
+	}
+	if newest := told[shard]; newest < floor {
+		return r.Rewind(ctx, newest-min(newest, unsynced)+1)
+	}
+	return nil
+}
+
+// sweep hints every session that has something to do, until that succeeded once.
+func (h *Host) sweep(ctx context.Context) error {
+	for {
+		seen, hinted, err := h.Sweep(ctx, h.log)
+		if err == nil {
+			h.Logger.Info("swept the log", "sessions", seen, "hinted", hinted)
+			return nil
+		}
+		if events.Sleep(ctx, retryPause) != nil {
+			return nil
+		}
+		h.Logger.Warn("the sweep failed and is made again", "error", err)
+	}
+}
+
+// serve answers the API.
+func (h *Host) serve(ctx context.Context) error {
+	s := &jetstream.Service{Conn: h.options.Conn, Version: h.options.Version, Answer: func(ctx context.Context, namespace, verb string, header map[string][]string, data []byte) ([]byte, string, error) {
+		answer, err := h.api.Handle(ctx, namespace, verb, header, data)
+		var failed *handlers.APIError
+		if errors.As(err, &failed) {
+			return nil, failed.Code, errors.New(failed.Message)
+		}
+		out, err := json.Marshal(answer)
+		return out, handlers.CodeUnavailable, err
+	}}
+	return s.Run(ctx)
+}
