@@ -158,15 +158,23 @@ func (s *site) start(args ...string) *process {
 	return p
 }
 
-// run runs one verb and reads its JSON answer.
+// run runs one verb and reads its JSON answer. A request may reach a frozen
+// worker and is then made again.
 func (s *site) run(answer any, args ...string) {
 	s.t.Helper()
-	cmd := exec.Command(os.Args[0], append(args, "-s", s.server.ClientURL(), "-o", "json")...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
 	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil {
-		s.t.Fatalf("%v: %v: %s", args, err, errOut.String())
+	for try := 1; ; try++ {
+		out.Reset()
+		cmd := exec.Command(os.Args[0], append(args, "-s", s.server.ClientURL(), "-o", "json")...)
+		cmd.Env = append(os.Environ(), asProgram+"=1")
+		cmd.Stdout, cmd.Stderr = &out, &errOut
+		err := cmd.Run()
+		if err == nil {
+			break
+		}
+		if cmd.ProcessState.ExitCode() != 3 || try == 5 {
+			s.t.Fatalf("%v: %v: %s", args, err, errOut.String())
+		}
 	}
 	if err := json.Unmarshal(out.Bytes(), answer); err != nil {
 		s.t.Fatalf("%v printed %s: %v", args, out.String(), err)

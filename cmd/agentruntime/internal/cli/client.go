@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/handlers"
@@ -47,9 +48,7 @@ func (c *client) ask(ctx context.Context, verb string, header map[string]string,
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.app.flags.timeout)
-	defer cancel()
-	out, err := c.conn.Request(ctx, "agent.api."+c.app.config.Namespace+"."+verb, header, data)
+	out, err := c.try(ctx, "agent.api."+c.app.config.Namespace+"."+verb, header, data)
 	var refused *jetstream.ServiceError
 	switch {
 	case errors.Is(err, jetstream.ErrNoService):
@@ -65,6 +64,23 @@ func (c *client) ask(ctx context.Context, verb string, header map[string]string,
 		return failed(fmt.Errorf("%s: read the answer: %w", verb, err))
 	}
 	return nil
+}
+
+// tries are the shares of the time-out that the attempts of one request get.
+// The worker that a request reaches may be frozen; another attempt may reach
+// another one. Every request may be repeated: commands have ids.
+var tries = []float64{0.125, 0.125, 0.75}
+
+func (c *client) try(ctx context.Context, subject string, header map[string]string, data []byte) (out []byte, err error) {
+	for _, share := range tries {
+		attempt, cancel := context.WithTimeout(ctx, time.Duration(share*float64(c.app.flags.timeout)))
+		out, err = c.conn.Request(attempt, subject, header, data)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			break
+		}
+	}
+	return out, err
 }
 
 func orDefault(s, def string) string {

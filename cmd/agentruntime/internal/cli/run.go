@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -198,10 +197,9 @@ type watchLine struct {
 func (a *app) watch(ctx context.Context, c *client, public *jetstream.Public, run string, after uint64) error {
 	seen := make(map[string]bool)
 	for r, err := range public.Watch(ctx, jetstream.Filter{Namespace: a.config.Namespace, Run: run}, after) {
-		var broken *jetstream.UndecodableError
 		switch {
-		case errors.As(err, &broken):
-			continue
+		case err != nil && r.Sequence != 0:
+			continue // a message that is no event; the watch goes on
 		case err != nil:
 			return unreachable(err)
 		case seen[r.ID]:
