@@ -1,0 +1,46 @@
+package handlers_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/events/eventstest"
+	"github.com/agentruntime/agentruntime/handlers/handlerstest"
+	"github.com/agentruntime/agentruntime/jetstream"
+	"github.com/agentruntime/agentruntime/jetstream/jetstreamtest"
+	"github.com/agentruntime/agentruntime/runtime"
+	"github.com/agentruntime/agentruntime/runtime/runtimetest"
+)
+
+// testStore runs the loop's store suite over a log.
+func testStore(t *testing.T, log func() events.Log) {
+	runtimetest.TestStore(t, func(t *testing.T) (runtime.Store, func() runtime.Store) {
+		w := handlerstest.New(log(), fmt.Sprintf("store%d", worlds.Add(1)))
+		worker := w.Start(t.Context(), nil)
+		v := agent()
+		if _, err := worker.Dispatcher.Apply(t.Context(), w.Namespace, &v); err != nil {
+			t.Fatal(err)
+		}
+		w.Send(handlerstest.Start("1", "tester", "Go."))
+		worker.Admit()
+		open := func() runtime.Store {
+			s, err := worker.Dispatcher.OpenStore(t.Context(), w.Keys()[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		return open(), open
+	})
+}
+
+func TestStoreInMemory(t *testing.T) {
+	testStore(t, func() events.Log { return &eventstest.Memory{} })
+}
+
+func TestStoreOnJetStream(t *testing.T) {
+	jetstreamtest.Each(t, func(t *testing.T, conn *jetstream.Conn) {
+		testStore(t, func() events.Log { return &jetstream.Log{Conn: conn} })
+	})
+}
