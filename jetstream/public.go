@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
-	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agentruntime/agentruntime/events"
 )
@@ -155,55 +153,4 @@ func (p *Public) End(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	return info.State.LastSeq, nil
-}
-
-// Watch follows the public events that the filter selects, from the first one
-// above a sequence on, until ctx ends. What has aged out is skipped. An event
-// that does not decode comes with its sequence and an *UndecodableError; the
-// watch goes on. Any other error ends it.
-func (p *Public) Watch(ctx context.Context, filter Filter, after uint64) iter.Seq2[events.Record, error] {
-	return func(yield func(events.Record, error) bool) {
-		messages, err := p.follow(ctx, filter, after)
-		if err != nil {
-			yield(events.Record{}, fmt.Errorf("watch public events: %w", err))
-			return
-		}
-		defer messages.Stop()
-		for {
-			m, err := messages.Next(natsjs.NextContext(ctx))
-			if ctx.Err() != nil {
-				return
-			}
-			if err != nil {
-				yield(events.Record{}, fmt.Errorf("watch public events: %w", translate(err)))
-				return
-			}
-			d := delivery(m)
-			event, err := events.Decode(m.Headers(), m.Data())
-			if err != nil {
-				err = &UndecodableError{streamEvents, d.sequence, err, d}
-			}
-			if !yield(events.Record{Event: event, Sequence: d.sequence}, err) {
-				return
-			}
-		}
-	}
-}
-
-// follow reads in order; the client library asks again for what it missed.
-func (p *Public) follow(ctx context.Context, filter Filter, after uint64) (natsjs.MessagesContext, error) {
-	if err := filter.check(); err != nil {
-		return nil, err
-	}
-	ctx, cancel := p.Conn.within(ctx)
-	defer cancel()
-	ordered, err := p.Conn.js.OrderedConsumer(ctx, streamEvents, natsjs.OrderedConsumerConfig{
-		FilterSubjects: []string{filter.subject("*")},
-		DeliverPolicy:  natsjs.DeliverByStartSequencePolicy,
-		OptStartSeq:    after + 1,
-	})
-	if err != nil {
-		return nil, translate(err)
-	}
-	return ordered.Messages(natsjs.PullMaxMessages(events.MaxRead), natsjs.PullExpiry(pullExpiry), natsjs.PullHeartbeat(pullHeartbeat))
 }

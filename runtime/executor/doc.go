@@ -5,7 +5,8 @@
 // A [Factory] starts children: this same program, executed again, which [Main]
 // turns into a script child before anything else of the program runs. A child
 // has one JavaScript realm, runs one [Script] and is killed. Children are
-// started ahead of need, so that a run does not wait for one.
+// started ahead of need, so that a run does not wait for one. A Factory is the
+// loop's ExecutorFactory.
 //
 // # What it guarantees
 //

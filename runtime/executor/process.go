@@ -125,11 +125,14 @@ func (p *Process) autopsy() *Error {
 		return &Error{Kind: loop.ScriptTimeout, Message: fmt.Sprintf("the script used more than %s of CPU time", cpu)}
 	case strings.Contains(stderr, "stack exceeds"):
 		return &Error{Kind: loop.ScriptMemory, Message: "the script, or a value of it, is nested too deeply"}
-	case p.state.ExitCode() == 2 || strings.Contains(stderr, "ThreadSanitizer failed to allocate"):
+	case p.state.ExitCode() == 2 || raceBuild && p.state.ExitCode() == raceExit:
 		return &Error{Kind: loop.ScriptMemory, Message: fmt.Sprintf("the script needs more than %d MiB of memory", or(p.factory.Memory, defaultMemory)>>20)}
 	}
 	return &Error{Kind: loop.ScriptKilled, Message: fmt.Sprintf("the process of the script ended (%s)", p.state)}
 }
+
+// raceExit is how the race detector ends a process that has no memory for it.
+const raceExit = 66
 
 // head keeps the beginning of what is written to it.
 type head struct {
