@@ -47,19 +47,21 @@ type site struct {
 	t      *testing.T
 	server *jetstream.Embedded
 	conn   *jetstream.Conn
-	folder string
+	folder string // of agents and configuration
+	store  string // of the server
 }
 
 // newSite starts a server and applies an agent whose script calls two
 // capabilities, one after the other.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{t: t, folder: t.TempDir(), server: &jetstream.Embedded{StoreDir: filepath.Join(t.TempDir(), "nats"), Listen: "127.0.0.1:0"}}
+	s := &site{t: t, folder: t.TempDir(), store: t.TempDir()}
+	s.server = &jetstream.Embedded{StoreDir: filepath.Join(s.store, "nats"), Listen: "127.0.0.1:0"}
 	if err := s.server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.server.Shutdown)
-	conn, err := s.server.Connect(jetstream.Config{Layout: jetstream.Layout{Shards: 1}})
+	conn, err := jetstream.Connect(jetstream.Config{Servers: s.server.ClientURL(), Layout: jetstream.Layout{Shards: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
