@@ -34,6 +34,9 @@ func (s *Service) Run(ctx context.Context) error {
 		Endpoint: &micro.EndpointConfig{
 			Subject: "agent.api.*.>",
 			Handler: micro.HandlerFunc(func(r micro.Request) {
+				if isOwnSubject(r.Reply()) {
+					return // whoever asks so wants the answer stored, not read
+				}
 				slots <- struct{}{}
 				open.Go(func() {
 					defer func() { <-slots }()
@@ -49,6 +52,12 @@ func (s *Service) Run(ctx context.Context) error {
 	err = service.Stop()
 	open.Wait()
 	return translate(err)
+}
+
+// isOwnSubject reports whether a subject is the service's or the server's own.
+// An answer sent to one could be taken for a fact or a request.
+func isOwnSubject(subject string) bool {
+	return strings.HasPrefix(subject, "agent.") || strings.HasPrefix(subject, "$")
 }
 
 func (s *Service) answer(ctx context.Context, r micro.Request) {
