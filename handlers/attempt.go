@@ -131,7 +131,10 @@ func (a *attempt) carryOut(ctx context.Context) error {
 			a.d.Logger.Warn("an executor was not torn down", "run", a.run, "error", result.CleanupError)
 		}
 		switch verdict := judge(err); verdict {
-		case settled, lost:
+		case settled:
+			a.d.Meter.RunSettled(projector.StateCompleted, "")
+			return nil
+		case lost:
 			return err
 		case parked:
 			return nil

@@ -20,6 +20,7 @@ type LeaseWatch struct {
 	mu    sync.Mutex
 	since time.Time // from when on no renewal can have been missed
 	seen  map[events.Key]renewal
+	prune int // forget when so many are seen
 }
 
 // renewal is the newest one that was seen of a lease, and when.
@@ -44,7 +45,7 @@ func (w *LeaseWatch) Run(ctx context.Context) {
 func (w *LeaseWatch) restart(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.since, w.seen = since, make(map[events.Key]renewal)
+	w.since, w.seen, w.prune = since, make(map[events.Key]renewal), fewest
 }
 
 func (w *LeaseWatch) follow(ctx context.Context) {
@@ -83,6 +84,22 @@ func (w *LeaseWatch) note(key events.Key, revision uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen[key] = renewal{revision, time.Now()}
+	if len(w.seen) >= w.prune {
+		w.forget()
+	}
+}
+
+// fewest is the number of leases below which nothing is forgotten.
+const fewest = 1024
+
+// forget drops leases that ended long ago: the server has removed them.
+func (w *LeaseWatch) forget() {
+	for key, r := range w.seen {
+		if time.Since(r.at) > 2*w.Leases.ttl() {
+			delete(w.seen, key)
+		}
+	}
+	w.prune = max(fewest, 2*len(w.seen))
 }
 
 // Silent returns for how long this process has seen no renewal of the session's
@@ -98,13 +115,10 @@ func (w *LeaseWatch) Silent(ctx context.Context, key events.Key) (time.Duration,
 	if w.since.IsZero() {
 		return 0, nil
 	}
-	last, known := w.seen[key]
+	last := w.seen[key]
 	if o.Held && last.revision != o.Revision {
-		if known || time.Since(w.since) < w.Leases.ttl() {
-			w.seen[key] = renewal{o.Revision, time.Now()}
-			return 0, nil
-		}
-		// Renewed last before the watch began, which is a TTL ago.
+		w.seen[key] = renewal{o.Revision, time.Now()}
+		return 0, nil
 	}
 	if last.at.Before(w.since) {
 		last.at = w.since
