@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	natsjs "github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/agentruntime/agentruntime/events"
 )
@@ -29,7 +29,7 @@ type renewal struct {
 	at       time.Time
 }
 
-// watchPause is the pause before a watch that was interrupted begins anew.
+// watchPause is the pause before a watch that could not begin is tried again.
 const watchPause = 250 * time.Millisecond
 
 // Run watches until ctx ends. After an interruption it begins to count anew.
@@ -49,35 +49,21 @@ func (w *LeaseWatch) restart(since time.Time) {
 }
 
 func (w *LeaseWatch) follow(ctx context.Context) {
-	conn := w.Leases.Conn
-	attempt, cancel := conn.within(ctx)
-	defer cancel()
-	ordered, err := conn.js.OrderedConsumer(attempt, "KV_"+bucketLeases, natsjs.OrderedConsumerConfig{
-		FilterSubjects: []string{"$KV." + bucketLeases + ".*.*"},
-		DeliverPolicy:  natsjs.DeliverNewPolicy,
-	})
-	if err != nil {
+	stream := "KV_" + bucketLeases
+	info, err := w.Leases.Conn.stored(ctx, stream)
+	if err != nil || info == nil {
 		return
 	}
-	messages, err := ordered.Messages(natsjs.PullExpiry(pullExpiry), natsjs.PullHeartbeat(pullHeartbeat))
-	if err != nil {
-		return
+	t := tail{conn: w.Leases.Conn, stream: stream, subject: "$KV." + bucketLeases + ".*.*", after: info.State.LastSeq}
+	t.interrupted = func() { w.restart(time.Now()) }
+	t.each = func(sequence uint64, m *nats.Msg) error {
+		if tokens := strings.Split(lastText(m, "Nats-Subject"), "."); len(tokens) == 4 {
+			w.note(events.Key{Namespace: tokens[2], Session: tokens[3]}, sequence)
+		}
+		return nil
 	}
-	defer messages.Stop()
 	w.restart(time.Now())
-	reconnects := conn.nc.Stats().Reconnects
-	for {
-		m, err := messages.Next(natsjs.NextContext(ctx))
-		if err != nil || conn.nc.Stats().Reconnects != reconnects {
-			return
-		}
-		meta, err := m.Metadata()
-		tokens := strings.Split(m.Subject(), ".")
-		if err != nil || len(tokens) != 4 {
-			continue
-		}
-		w.note(events.Key{Namespace: tokens[2], Session: tokens[3]}, meta.Sequence.Stream)
-	}
+	_ = t.run(ctx) // whatever ended it, the watch begins anew
 }
 
 func (w *LeaseWatch) note(key events.Key, revision uint64) {
