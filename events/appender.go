@@ -230,8 +230,9 @@ func (a *Appender) Notify(ctx context.Context, key Key, fact *Event) (uint64, er
 }
 
 // Load folds the session's facts into state: at least up to the sequence
-// atLeast, and as far as one more read finds any. A read error is an error, never the
-// end of the session. Load waits for atLeast until ctx ends.
+// atLeast, and as far as one more read finds any. A read error is an error,
+// never the end of the session. Load waits for atLeast until ctx ends, or until
+// the leader says that the session ends before it.
 func (a *Appender) Load(ctx context.Context, key Key, state State, atLeast uint64) error {
 	pause := firstPause
 	for {
@@ -254,7 +255,13 @@ func (a *Appender) Load(ctx context.Context, key Key, state State, atLeast uint6
 			if err := a.Pause(ctx, pause); err != nil {
 				return fmt.Errorf("load session %s up to sequence %d: %w", key, atLeast, err)
 			}
-			pause = min(2*pause, maxPause)
+			if pause = min(2*pause, maxPause); pause == maxPause {
+				last, err := a.Log.Last(ctx, key)
+				if err != nil {
+					return fmt.Errorf("load session %s up to sequence %d: %w", key, atLeast, err)
+				}
+				atLeast = min(atLeast, last)
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -26,7 +27,10 @@ const (
 	RejectUnsupported = "unsupported"     // the definition asks for what this release does not do
 )
 
-// Rejection is a command that is not carried out and never will be.
+// Rejection is a command that was not carried out. It is decided on what stands
+// there: the same command sent again, once the session is free or the agent
+// exists, is decided anew. What never changes is what an id that was accepted
+// stands for.
 type Rejection struct {
 	Reason string
 	Detail string
@@ -51,9 +55,6 @@ type Admission struct {
 func (h *Host) Admit(ctx context.Context, namespace string, command *events.Event) (*Admission, error) {
 	if err := events.CheckNamespace(namespace); err != nil {
 		return nil, reject(RejectMalformed, "%v", err)
-	}
-	if err := events.CheckJSON(command.Data, events.JSONLimits{}); err != nil {
-		return nil, reject(RejectMalformed, "the data is not JSON: %v", err)
 	}
 	body, err := events.HashJSON(command.Data)
 	if err != nil {
@@ -92,8 +93,17 @@ func (a *admission) start(ctx context.Context) (*Admission, error) {
 	if data.Agent == "" {
 		return nil, reject(RejectMalformed, "agent is missing")
 	}
-	if (data.Message == "") == (len(data.Input) == 0) {
-		return nil, reject(RejectMalformed, "exactly one of message and input must be given")
+	if string(data.Input) == "null" {
+		data.Input = nil
+	}
+	if (strings.TrimSpace(data.Message) == "") == (len(data.Input) == 0) {
+		return nil, reject(RejectMalformed, "exactly one of message and input must be given, and say something")
+	}
+	if len(data.Input) > 0 && data.Input[0] != '{' {
+		return nil, reject(RejectMalformed, "input must be a JSON object")
+	}
+	if err := checkLabels(data.Labels); err != nil {
+		return nil, err
 	}
 	key := a.derived()
 	if data.Session != "" {
@@ -119,8 +129,11 @@ func (a *admission) resume(ctx context.Context) (*Admission, error) {
 	if err := strict(a.command.Data, &data); err != nil {
 		return nil, err
 	}
-	if data.Message == "" {
+	if strings.TrimSpace(data.Message) == "" {
 		return nil, reject(RejectMalformed, "message is missing")
+	}
+	if err := checkLabels(data.Labels); err != nil {
+		return nil, err
 	}
 	key := events.Key{Namespace: a.namespace, Session: data.Session}
 	if err := key.Check(); err != nil {
@@ -162,9 +175,12 @@ func (a *admission) accept(ctx context.Context, key events.Key, run string, else
 // could be fenced, so it counts only when it was decided on what the log's
 // leader knows.
 func (a *admission) commit(ctx context.Context, key events.Key, decide func(*projector.Session) (*events.Event, error)) (*projector.Session, error) {
-	load, latest := a.host.load, false
+	latest := false
 	for {
-		s, err := load(ctx, key, 0)
+		s, _, err := a.host.load(ctx, key, 0)
+		if latest {
+			s, err = a.host.Latest(ctx, key)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -173,9 +189,7 @@ func (a *admission) commit(ctx context.Context, key events.Key, decide func(*pro
 		if !errors.Is(err, events.ErrFenced) && (!errors.As(err, &refused) || latest) {
 			return s, err
 		}
-		load, latest = func(ctx context.Context, key events.Key, _ uint64) (*projector.Session, error) {
-			return a.host.Latest(ctx, key)
-		}, true
+		latest = true
 	}
 }
 
@@ -262,7 +276,7 @@ func (a *admission) prepare(ctx context.Context, data events.StartRun) (*events.
 		return nil, err
 	}
 	text := data.Message
-	if text == "" {
+	if len(data.Input) > 0 {
 		if text, err = inputMessage(&v.Agent, data.Input); err != nil {
 			return nil, err
 		}
@@ -308,12 +322,28 @@ func (a *admission) fact(ctx context.Context, key events.Key, run string, admitt
 	return e, a.host.offload(ctx, e)
 }
 
-// strict decodes a command's data and refuses what the command does not have.
+// strict reads a command's data and refuses what the command does not have.
 func strict(data []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	if err := readStrict(data, into); err != nil {
 		return reject(RejectMalformed, "the data does not fit the command: %v", err)
+	}
+	return nil
+}
+
+// Bounds of a command's labels: they are part of every public event that starts
+// a run, and of every list.
+const (
+	maxLabels     = 64
+	maxLabelBytes = 4 << 10 // of all names and values
+)
+
+func checkLabels(labels map[string]string) error {
+	n := 0
+	for name, value := range labels {
+		n += len(name) + len(value)
+	}
+	if len(labels) > maxLabels || n > maxLabelBytes {
+		return reject(RejectMalformed, "labels: at most %d with %d bytes in all, got %d with %d", maxLabels, maxLabelBytes, len(labels), n)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/runtime"
 )
 
 // API is the synchronous service: what agent.api.<namespace>.<verb> answers.
@@ -147,8 +148,9 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 // maxListed is the number of runs that run.list answers unless asked for fewer,
 // and maxFacts that of facts that run.events does.
 const (
-	maxListed = 1000
-	maxFacts  = 100
+	maxListed    = 1000
+	maxFacts     = 100
+	maxFactBytes = 256 << 10 // of the facts of one answer; the first one is always part of it
 )
 
 func orDefault(n, def int) int {
@@ -204,13 +206,18 @@ func (a *API) facts(ctx context.Context, namespace string, data []byte) (any, er
 		return nil, err
 	}
 	answer := RunFactsAnswer{Events: []FactAnswer{}, More: len(records) > limit}
+	size := 0
 	for i := range records[:min(len(records), limit)] {
+		if size += len(records[i].Data); size > maxFactBytes && i > 0 {
+			answer.More = true
+			break
+		}
 		e := records[i].Event
 		structured, err := e.Structured()
 		if err != nil {
 			return nil, err
 		}
-		answer.Events = append(answer.Events, FactAnswer{records[i].Sequence, []byte(a.Redactor.Redact(string(structured)))})
+		answer.Events = append(answer.Events, FactAnswer{records[i].Sequence, runtime.RedactJSON(a.Redactor, structured)})
 	}
 	return answer, nil
 }
@@ -220,12 +227,7 @@ func decode(data []byte, into any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil
 	}
-	err := events.CheckJSON(data, events.JSONLimits{})
-	if err == nil {
-		d := json.NewDecoder(bytes.NewReader(data))
-		d.DisallowUnknownFields()
-		err = d.Decode(into)
-	}
+	err := readStrict(data, into)
 	if err != nil {
 		return &APIError{CodeInvalid, "the request is not what the verb takes: " + err.Error()}
 	}

@@ -15,7 +15,8 @@ import (
 // errand is events.Errand for one session: claim it, run it, settle it.
 type errand struct {
 	*projector.Session
-	d *Dispatcher
+	d     *Dispatcher
+	facts int // folded beyond the snapshot when the errand began
 }
 
 var _ events.Errand = (*errand)(nil)
@@ -35,10 +36,14 @@ func (e *errand) Drive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c := run.Checkpoint; c != nil && c.Version != projector.CheckpointVersion {
+		return &runtime.ContractError{RunID: run.ID, Version: c.Version, BinaryVersion: projector.CheckpointVersion, Contract: c.ContractHash, BinaryContract: run.Admitted.Contract}
+	}
 	a, err := e.d.claim(ctx, e.Session, run.ID, version)
 	if err != nil {
 		return err
 	}
+	a.store.since, e.facts = e.facts, 0
 	defer a.hold.end(context.WithoutCancel(ctx))
 	err = a.carryOut(ctx)
 	e.d.Meter.AttemptEnded(attemptOutcome(err))
@@ -66,7 +71,7 @@ func (d *Dispatcher) mayClaim(ctx context.Context, s *projector.Session, run *pr
 	if !s.At.Claim.Open || d.Gone != nil && d.Gone(run.Worker) {
 		return nil
 	}
-	silent, err := d.Leases.Silent(ctx, s.Key)
+	silent, err := d.Leases.Silent(ctx, s.Key, s.At.Claim.ID)
 	if err != nil {
 		return fmt.Errorf("look for the holder of session %s: %w", s.Key, err)
 	}
@@ -91,11 +96,11 @@ func (d *Dispatcher) claim(ctx context.Context, s *projector.Session, run string
 	if err != nil {
 		return nil, fmt.Errorf("claim run %s: %w", run, err)
 	}
-	hold, err := take(ctx, d.Leases, s.Key, Lease{d.Worker, claim.ID, claim.Epoch}, d.TTL, d.Now)
-	if err != nil {
-		return nil, err
+	a := &attempt{d: d, run: run, version: v, store: &store{host: d.Host, session: s, run: run, claim: claim}}
+	if a.hold, err = take(ctx, d.Leases, s.Key, Lease{d.Worker, claim.ID, claim.Epoch}, d.TTL, d.Now); err != nil {
+		return nil, errors.Join(err, a.end(ctx, events.RunReleased{Reason: "no lease"}))
 	}
-	return &attempt{d: d, run: run, version: v, hold: hold, store: &store{host: d.Host, session: s, run: run, claim: claim}}, nil
+	return a, nil
 }
 
 // attempt is one claim of one run.
@@ -123,14 +128,23 @@ func (a *attempt) carryOut(ctx context.Context) error {
 	if err != nil {
 		return a.fail(ctx, events.FailureAborted, err)
 	}
-	pause := firstRetry
+	pause, invalid := firstRetry, 0
 	for {
 		before := revision(a.current())
 		result, err := runtime.Run(runCtx, *input)
 		if result != nil && result.CleanupError != nil {
 			a.d.Logger.Warn("an executor was not torn down", "run", a.run, "error", result.CleanupError)
 		}
-		switch verdict := judge(err); verdict {
+		verdict := judge(err)
+		if cause := context.Cause(a.hold.ctx); verdict == again && cause != nil {
+			// What ended the attempt outranks what failed because of it.
+			if err = errors.Join(cause, err); errors.Is(cause, errDraining) {
+				verdict = stopped
+			} else {
+				verdict = lost
+			}
+		}
+		switch verdict {
 		case settled:
 			a.d.Meter.RunSettled(projector.StateCompleted, "")
 			return nil
@@ -144,14 +158,18 @@ func (a *attempt) carryOut(ctx context.Context) error {
 			return a.fail(ctx, events.FailureDeadline, err)
 		case stopped:
 			return errors.Join(err, a.end(ctx, events.RunReleased{Reason: "drain"}))
-		}
-		if a.hold.ctx.Err() != nil {
-			return errors.Join(context.Cause(a.hold.ctx), err)
+		case refused:
+			return errors.Join(err, a.end(ctx, events.RunReleased{Reason: "contract"}))
 		}
 		a.d.Logger.Warn("an attempt failed and is made again", "run", a.run, "pause", pause, "error", err)
 		a.d.Meter.AttemptEnded("retried")
 		if revision(a.current()) > before {
-			pause = firstRetry
+			pause, invalid = firstRetry, 0
+		}
+		if isInvalid(err) {
+			if invalid++; invalid >= MaxInvalid {
+				return a.fail(ctx, events.FailureAborted, err)
+			}
 		}
 		select {
 		case <-a.d.stop:
@@ -161,6 +179,15 @@ func (a *attempt) carryOut(ctx context.Context) error {
 		_ = a.d.Pause(runCtx, pause) // an ended context is seen by the next attempt
 		pause = min(2*pause, maxRetry)
 	}
+}
+
+// MaxInvalid is how many responses in a row a provider may give at one revision
+// that are no responses, before the run fails: each may be paid for.
+const MaxInvalid = 5
+
+func isInvalid(err error) bool {
+	var model *runtime.ModelError
+	return errors.As(err, &model) && model.Class == runtime.ClassInvalid
 }
 
 // Pauses between attempts after failures of the infrastructure.
@@ -206,6 +233,7 @@ const (
 	expired                // the run's deadline has passed
 	stopped                // this process ends; the run goes on elsewhere
 	lost                   // somebody else may be at work: say and do nothing more
+	refused                // this binary must not carry the run on; another may
 	again                  // the infrastructure failed; the same claim tries again
 )
 
@@ -220,6 +248,8 @@ func judge(err error) verdict {
 		damage *events.DamageError
 		schema *schema.GateError
 		model  *runtime.ModelError
+		other  *runtime.ContractError
+		order  *projector.SuccessionError
 	)
 	switch {
 	case err == nil:
@@ -233,7 +263,9 @@ func judge(err error) verdict {
 		return expired
 	case errors.Is(err, runtime.ErrStopped), errors.Is(err, errDraining):
 		return stopped
-	case errors.As(err, &guard), errors.As(err, &input), errors.As(err, &schema),
+	case errors.As(err, &other):
+		return refused
+	case errors.As(err, &guard), errors.As(err, &input), errors.As(err, &schema), errors.As(err, &order),
 		errors.As(err, &model) && model.Class == runtime.ClassInvalid && model.Status != 0:
 		return failed
 	}
@@ -243,7 +275,7 @@ func judge(err error) verdict {
 // fail ends the run without a reply.
 func (a *attempt) fail(ctx context.Context, reason string, cause error) error {
 	run := a.current()
-	fact := events.RunFailed{Reason: reason, Error: bounded(a.d.Redactor.Redact(cause.Error()))}
+	fact := events.RunFailed{Reason: reason, Error: bounded(a.d.Redactor.Redact(cause.Error()), maxErrorText)}
 	if c := run.Checkpoint; c != nil {
 		fact.Usage, fact.Steps = c.Usage, c.Steps
 	}
@@ -258,11 +290,12 @@ func (a *attempt) fail(ctx context.Context, reason string, cause error) error {
 // maxErrorText bounds the text of an error in a fact, in bytes.
 const maxErrorText = 4 << 10
 
-func bounded(s string) string {
-	if len(s) <= maxErrorText {
+// bounded cuts a text on a rune boundary.
+func bounded(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	cut := maxErrorText
+	cut := most
 	for cut > 0 && s[cut]&0xC0 == 0x80 {
 		cut--
 	}
@@ -283,11 +316,33 @@ func (a *attempt) input(run *projector.Run) (*runtime.Input, error) {
 	}
 	return &runtime.Input{
 		Definition: a.version.Agent, Model: model, ModelLimits: limits,
-		Store: a.store, Controller: &controller{a.hold}, ExecutorFactory: a.d.Executors,
+		Store: a.store, Controller: &controller{a.hold}, ExecutorFactory: patient{a.d.Executors, a.d.Host},
 		Backend: &backend{host: a.d.Host, services: a.d.Services, hold: a.hold, run: run, namespace: a.store.session.Key.Namespace, epoch: a.store.claim.Epoch},
 		Sink:    silentSink{}, Redactor: a.d.Redactor,
 		RunID: a.run, Message: run.Admitted.Message, Capabilities: a.version.Capabilities, Stop: a.d.stop,
 	}, nil
+}
+
+// patient starts executors and tries again until the context ends. The call it
+// is for has its predispatch committed: giving up would make its outcome
+// unknown, although nothing was run.
+type patient struct {
+	runtime.ExecutorFactory
+	host *Host
+}
+
+// NewExecutor implements runtime.ExecutorFactory.
+func (p patient) NewExecutor(ctx context.Context) (runtime.Executor, error) {
+	for pause := firstRetry; ; pause = min(2*pause, maxRetry) {
+		e, err := p.ExecutorFactory.NewExecutor(ctx)
+		if err == nil {
+			return e, nil
+		}
+		p.host.Logger.Warn("a script executor did not start and is started again", "pause", pause, "error", err)
+		if p.host.Pause(ctx, pause) != nil {
+			return nil, errors.Join(context.Cause(ctx), err)
+		}
+	}
 }
 
 // silentSink is the loop's sink: people are told by the reactions, from what

@@ -2,9 +2,12 @@ package handlers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
+	"unicode"
 
 	"github.com/agentruntime/agentruntime/events"
 )
@@ -17,6 +20,7 @@ func (h *Host) HandleCommand(ctx context.Context, namespace string, header map[s
 	if err == nil {
 		_, err = h.Admit(ctx, namespace, &command)
 	} else {
+		command = named(header, data)
 		err = reject(RejectMalformed, "%v", err)
 	}
 	kind := strings.TrimPrefix(command.Type, events.TypePrefix)
@@ -33,12 +37,52 @@ func (h *Host) HandleCommand(ctx context.Context, namespace string, header map[s
 	return h.refuse(ctx, namespace, header, data, &command, refused)
 }
 
+// maxNamed bounds the id, source and type of a message that is no event, in
+// bytes.
+const maxNamed = 256
+
+// named reads what a message that is no event calls itself, so that its sender
+// recognizes the answer.
+func named(header map[string][]string, data []byte) events.Event {
+	var e struct{ ID, Source, Type string }
+	for name, values := range header {
+		if len(values) == 0 {
+			continue
+		}
+		value, err := url.PathUnescape(values[0])
+		if err != nil {
+			value = values[0]
+		}
+		switch strings.ToLower(name) {
+		case "ce-id":
+			e.ID = value
+		case "ce-source":
+			e.Source = value
+		case "ce-type":
+			e.Type = value
+		}
+	}
+	if e.ID == "" && e.Source == "" {
+		_ = json.Unmarshal(data, &e) // what does not parse has no name
+	}
+	clean := func(s string) string {
+		s = strings.Map(func(r rune) rune {
+			if unicode.IsPrint(r) {
+				return r
+			}
+			return -1
+		}, strings.ToValidUTF8(s, ""))
+		return bounded(s, maxNamed)
+	}
+	return events.Event{ID: clean(e.ID), Source: clean(e.Source), Type: clean(e.Type), Data: data}
+}
+
 // refuse answers a command on the public stream and keeps it as a dead letter.
 func (h *Host) refuse(ctx context.Context, namespace string, header map[string][]string, data []byte, command *events.Event, refused *Rejection) error {
 	if events.CheckNamespace(namespace) != nil {
 		namespace = noNamespace
 	}
-	if err := h.Dead.Bury(ctx, namespace, refused.Reason, header, data, refused); err != nil {
+	if err := h.bury(ctx, namespace, refused.Reason, header, data, refused); err != nil {
 		return fmt.Errorf("keep a refused command: %w", err)
 	}
 	e, err := events.New(events.RunRejectedData{Command: command.ID, Source: command.Source, Type: command.Type, Reason: refused.Reason, Error: h.Redactor.Redact(refused.Detail)})

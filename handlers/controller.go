@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/runtime"
@@ -26,9 +27,18 @@ var errNoChildren = errors.New("this run has no children")
 // request may be made while the lease is alive.
 func (c *controller) BeforeModel(context.Context) error { return c.hold.alive() }
 
-// Complete implements runtime.Controller. Nothing can stand in the way of a
-// run without children.
-func (c *controller) Complete(context.Context, *events.Reply) error { return c.hold.alive() }
+// MaxReply is the largest reply that a run may end with, in bytes: it is told in
+// one public event.
+const MaxReply = 512 << 10
+
+// Complete implements runtime.Controller. Only a reply too large to be told
+// stands in the way of a run without children.
+func (c *controller) Complete(_ context.Context, reply *events.Reply) error {
+	if n := len(reply.Output) + len(reply.Question); n > MaxReply {
+		return fmt.Errorf("the reply has %d bytes, more than %d; return less", n, MaxReply)
+	}
+	return c.hold.alive()
+}
 
 // Spawn implements runtime.Controller.
 func (c *controller) Spawn(context.Context, string, string, json.RawMessage) (*runtime.AgentRunInfo, error) {

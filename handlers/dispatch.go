@@ -158,26 +158,47 @@ func (d *Dispatcher) Attend(ctx context.Context, delivery Delivery) {
 // attend counts the attempt to load before it is made: a session that kills
 // every worker that reads it is set aside.
 func (d *Dispatcher) attend(ctx context.Context, hint events.Hint) error {
-	died, err := d.Leases.BeginLoading(ctx, hint.Key)
-	if err != nil {
-		return fmt.Errorf("mark the loading of session %s: %w", hint.Key, err)
-	}
-	if died >= MaxFailures {
-		data, err := events.Marshal(hint)
-		if err != nil {
-			return err
-		}
-		d.Logger.Error("a session is set aside: workers died while loading it", "session", hint.Key.String(), "deaths", died)
-		return d.Dead.Bury(ctx, hint.Key.Namespace, "poison", nil, data, fmt.Errorf("%d workers died while loading session %s", died, hint.Key))
-	}
-	s, err := d.load(ctx, hint.Key, hint.Sequence)
+	died, err := d.Leases.BeginLoading(ctx, hint.Key, d.Worker)
 	if err != nil {
 		return err
 	}
-	if err := d.Leases.EndLoading(ctx, hint.Key); err != nil {
-		return fmt.Errorf("mark the loading of session %s: %w", hint.Key, err)
+	if died >= MaxFailures {
+		return d.setAside(ctx, hint, died)
 	}
-	return d.appender().Attend(ctx, hint, &errand{d: d, Session: s})
+	s, facts, err := d.load(ctx, hint.Key, hint.Sequence)
+	// Whatever the error is, this worker did not die of it.
+	if err := d.Leases.EndLoading(context.WithoutCancel(ctx), hint.Key, d.Worker, err == nil); err != nil {
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return d.appender().Attend(ctx, hint, &errand{d: d, Session: s, facts: facts})
+}
+
+// PoisonError reports a session that workers died of loading. It stays as it
+// is; the work item rests and is tried again when the deaths are forgotten.
+type PoisonError struct {
+	Key    events.Key
+	Deaths int
+}
+
+func (e *PoisonError) Error() string {
+	return fmt.Sprintf("%d workers died while loading session %s; it is set aside", e.Deaths, e.Key)
+}
+
+// setAside keeps a dead letter that tells of the session. The work item is not
+// acknowledged: the session has not ended.
+func (d *Dispatcher) setAside(ctx context.Context, hint events.Hint, deaths int) error {
+	poison := &PoisonError{hint.Key, deaths}
+	data, err := events.Marshal(hint)
+	if err != nil {
+		return err
+	}
+	if err := d.bury(ctx, hint.Key.Namespace, "poison", nil, data, poison); err != nil {
+		return err
+	}
+	return poison
 }
 
 // Carry does what there is to do for a session, as a work item would.
@@ -239,6 +260,7 @@ const (
 	restFenced  = 100 * time.Millisecond
 	restFailed  = time.Second
 	restBlocked = 30 * time.Second // nothing this process does will help
+	restPoison  = 10 * time.Minute
 )
 
 // giveBack returns a work item with a delay that fits the error.
@@ -250,6 +272,7 @@ func (d *Dispatcher) giveBack(ctx context.Context, delivery Delivery, cause erro
 		unknown  *projector.UnknownFactError
 		contract *runtime.ContractError
 		missing  *MissingVersionError
+		poison   *PoisonError
 	)
 	log := d.Logger.With("session", delivery.Hint().Key.String())
 	switch {
@@ -257,6 +280,10 @@ func (d *Dispatcher) giveBack(ctx context.Context, delivery Delivery, cause erro
 		rest = max(busy.Retry, restFenced)
 	case errors.Is(cause, events.ErrFenced), errors.Is(cause, runtime.ErrStopped), errors.Is(cause, errDraining):
 		rest = restFenced
+	case errors.As(cause, &poison):
+		rest = restPoison
+		d.Meter.AttemptEnded("poison")
+		log.Error("a session is set aside", "error", cause)
 	case errors.As(cause, &damage), errors.As(cause, &unknown), errors.As(cause, &contract), errors.As(cause, &missing):
 		rest = restBlocked
 		d.Meter.AttemptEnded("blocked")

@@ -90,13 +90,40 @@ func (h *Host) fact(key events.Key, run string, payload any) (*events.Event, err
 }
 
 // load folds a session at least up to a sequence, from its snapshot where one
-// fits.
-func (h *Host) load(ctx context.Context, key events.Key, atLeast uint64) (*projector.Session, error) {
-	s := h.restore(ctx, key)
+// fits, and returns how many facts it folded beyond the snapshot.
+func (h *Host) load(ctx context.Context, key events.Key, atLeast uint64) (*projector.Session, int, error) {
+	s := &counted{Session: h.restore(ctx, key)}
 	if err := h.appender().Load(ctx, key, s, atLeast); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return s, nil
+	return s.Session, s.facts, nil
+}
+
+// counted counts the facts it folds.
+type counted struct {
+	*projector.Session
+	facts int
+}
+
+// Fold implements events.State.
+func (c *counted) Fold(r *events.Record) error {
+	c.facts++
+	return c.Session.Fold(r)
+}
+
+// bury keeps a dead letter. A body over the inline limit goes to the object
+// store, and the letter holds its reference.
+func (h *Host) bury(ctx context.Context, namespace, reason string, header map[string][]string, data []byte, cause error) error {
+	if len(data) > InlineLimit {
+		ref, err := h.Objects.Put(ctx, data)
+		if err != nil {
+			return fmt.Errorf("store the body of a dead letter (%d bytes): %w", len(data), err)
+		}
+		if data, err = events.Marshal(map[string]string{"dataref": ref}); err != nil {
+			return err
+		}
+	}
+	return h.Dead.Bury(ctx, namespace, reason, header, data, cause)
 }
 
 // Latest folds everything the log's leader knows of a session.

@@ -30,16 +30,17 @@ type Leases interface {
 	// Release ends a lease that is still this one.
 	Release(ctx context.Context, key events.Key, l Lease) error
 
-	// Silent returns for how long this process has itself seen no renewal of
-	// the session's lease: since the last one it saw, or since it began to
-	// watch without a gap.
-	Silent(ctx context.Context, key events.Key) (time.Duration, error)
+	// Silent returns for how long this process has itself seen nothing of a
+	// claim: since the last renewal of its lease that it saw, since it began
+	// to watch without a gap, or since it is asked about the claim for the
+	// first time, having seen no lease of it.
+	Silent(ctx context.Context, key events.Key, claim string) (time.Duration, error)
 
-	// BeginLoading counts, beside the lease, an attempt to load the session,
-	// and returns how many before it began and never ended: those died.
-	// EndLoading forgets them.
-	BeginLoading(ctx context.Context, key events.Key) (deaths int, err error)
-	EndLoading(ctx context.Context, key events.Key) error
+	// BeginLoading notes, beside the lease, that a worker is about to load
+	// the session, and returns how many workers died of it. EndLoading takes
+	// the note back; a session that was loaded ends the count.
+	BeginLoading(ctx context.Context, key events.Key, worker string) (deaths int, err error)
+	EndLoading(ctx context.Context, key events.Key, worker string, loaded bool) error
 }
 
 // ErrLeaseLost means that the lease could not be renewed in time, or was taken:

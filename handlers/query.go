@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -41,6 +42,10 @@ func (h *Host) GetRun(ctx context.Context, namespace, run string) (*RunDetail, e
 	return d, nil
 }
 
+// StateUnreadable stands in a list for a session that cannot be folded: it is
+// damaged, or a newer release wrote to it.
+const StateUnreadable projector.State = "unreadable"
+
 // ListRuns returns the runs of a namespace, the newest first. It reads every
 // session of the namespace.
 func (h *Host) ListRuns(ctx context.Context, sessions Sessions, namespace string, limit int) ([]projector.Summary, error) {
@@ -49,9 +54,13 @@ func (h *Host) ListRuns(ctx context.Context, sessions Sessions, namespace string
 		if err != nil {
 			return nil, fmt.Errorf("list runs: %w", err)
 		}
-		s, err := h.load(ctx, key, 0)
+		s, _, err := h.load(ctx, key, 0)
 		if err != nil {
-			return nil, fmt.Errorf("list runs: %w", err)
+			if ctx.Err() != nil || errors.Is(err, events.ErrUnanswered) {
+				return nil, fmt.Errorf("list runs: %w", err)
+			}
+			list = append(list, projector.Summary{Session: key.Session, State: StateUnreadable, Reason: err.Error()})
+			continue
 		}
 		for i := range s.Runs {
 			list = append(list, s.Runs[i].Summary())

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -40,13 +39,7 @@ var (
 // reactWithFold folds the session at least up to the fact before it decides: a
 // hint that is not sent because the session looked idle would be a lost one.
 func (h *Host) reactWithFold(ctx context.Context, key events.Key, fact *events.Event, t events.Type, at events.Position) error {
-	s, err := h.load(ctx, key, at.Sequence)
-	var unknown *projector.UnknownFactError
-	if errors.As(err, &unknown) {
-		// Another release reacts to it; this one must not hold up the others.
-		h.Logger.Error("a fact was passed over", "error", err)
-		return nil
-	}
+	s, _, err := h.load(ctx, key, at.Sequence)
 	if err != nil {
 		return err
 	}
@@ -76,7 +69,7 @@ func (h *Host) publicEvents(ctx context.Context, s *projector.Session, fact *eve
 	}
 	session := s.Key.Session
 	if t.Name == typeAdmitted {
-		return list, add(events.RunStartedData{Run: run.ID, Session: session, Agent: run.Admitted.Agent, Labels: run.Admitted.Labels})
+		return list, add(events.RunStartedData{Run: run.ID, Session: session, Agent: run.Admitted.Agent, Labels: h.redactLabels(run.Admitted.Labels)})
 	}
 	if fact.Emits != "" {
 		if err := h.addDetails(ctx, s.Key, run, fact, at, add); err != nil {
@@ -120,25 +113,25 @@ func (h *Host) addDetails(ctx context.Context, key events.Key, run *projector.Ru
 	d := committed.Delta
 	emits := strings.Split(fact.Emits, ",")
 	if slices.Contains(emits, emitsText) {
-		if err := add(events.RunTextData{Run: run.ID, Session: key.Session, Revision: d.Revision, Text: h.Redactor.Redact(saidIn(d.Append))}); err != nil {
+		if err := add(events.RunTextData{Run: run.ID, Session: key.Session, Revision: d.Revision, Text: bounded(h.Redactor.Redact(saidIn(d.Append)), maxPublicText)}); err != nil {
 			return err
 		}
 	}
 	if !slices.Contains(emits, emitsCalls) {
 		return nil
 	}
-	return addCalls(key, run, &d, add)
+	return h.addCalls(key, run, &d, add)
 }
 
 // addCalls tells of the calls a checkpoint dispatched and settled, without their
 // arguments and results. Settled comes first: the next dispatch is part of the
 // same commit.
-func addCalls(key events.Key, run *projector.Run, d *events.CheckpointDelta, add func(any) error) error {
+func (h *Host) addCalls(key events.Key, run *projector.Run, d *events.CheckpointDelta, add func(any) error) error {
 	wanted := func(name string) bool { return slices.Contains(run.Admitted.Events, name) }
 	for _, m := range d.Append {
 		for _, p := range m.Parts {
 			if p.Result != nil && wanted("call_settled") {
-				if err := add(events.CallSettledData{Run: run.ID, Session: key.Session, CallID: p.Result.CallID, Name: p.Result.Name, Outcome: p.Result.Outcome}); err != nil {
+				if err := add(events.CallSettledData{Run: run.ID, Session: key.Session, CallID: p.Result.CallID, Name: h.toolName(p.Result.Name), Outcome: p.Result.Outcome}); err != nil {
 					return err
 				}
 			}
@@ -148,7 +141,7 @@ func addCalls(key events.Key, run *projector.Run, d *events.CheckpointDelta, add
 		return nil
 	}
 	for _, c := range dispatchedIn(run, d) {
-		if err := add(events.CallDispatchedData{Run: run.ID, Session: key.Session, CallID: c.ID, Name: c.Name}); err != nil {
+		if err := add(events.CallDispatchedData{Run: run.ID, Session: key.Session, CallID: c.ID, Name: h.toolName(c.Name)}); err != nil {
 			return err
 		}
 	}
@@ -169,6 +162,24 @@ func dispatchedIn(run *projector.Run, d *events.CheckpointDelta) []events.Call {
 		}
 	}
 	return list
+}
+
+// Bounds of what the model writes into public events, in bytes.
+const (
+	maxPublicText = 256 << 10
+	maxPublicName = 128
+)
+
+// toolName is a tool's name as the outside is told it: the model may have made
+// it up.
+func (h *Host) toolName(name string) string { return bounded(h.Redactor.Redact(name), maxPublicName) }
+
+func (h *Host) redactLabels(labels map[string]string) map[string]string {
+	out := make(map[string]string, len(labels))
+	for name, value := range labels {
+		out[h.Redactor.Redact(name)] = h.Redactor.Redact(value)
+	}
+	return out
 }
 
 func saidIn(appended []events.Message) string {

@@ -22,7 +22,7 @@ func (h *Host) Sweep(ctx context.Context, sessions Sessions) (seen, hinted int, 
 			return seen, hinted, fmt.Errorf("sweep: %w", err)
 		}
 		seen++
-		s, err := h.load(ctx, key, 0)
+		s, _, err := h.load(ctx, key, 0)
 		if err != nil {
 			if ctx.Err() != nil {
 				return seen, hinted, ctx.Err()

@@ -117,70 +117,93 @@ func (l *Leases) remove(ctx context.Context, at place, revision uint64) error {
 	return err
 }
 
-// loading is the entry beside the lease that counts attempts to load a session.
+// loading is the entry beside the lease that tells who is loading a session, and
+// how many before it died of it.
 type loading struct {
-	Attempts int `json:"attempts"`
+	Worker string    `json:"worker"`
+	Since  time.Time `json:"since"`
+	Deaths int       `json:"deaths"`
 }
 
-// loadingTTL is how long an attempt is remembered: beyond every restart loop,
-// short of for ever.
+// loadingTTL is how long a death is remembered: beyond every restart loop, short
+// of for ever.
 const loadingTTL = 24 * time.Hour
 
 // BeginLoading notes that a worker is about to load the session and returns how
-// many before it began and never ended: those died while loading. Attempts at
-// the same time are counted as well.
-func (l *Leases) BeginLoading(ctx context.Context, key events.Key) (deaths int, err error) {
-	at, err := l.place(key, ".loading")
+// many died of it. A note that another worker left a TTL ago and never took
+// back is a death; a younger one may be of a worker that is loading right now,
+// and stays.
+func (l *Leases) BeginLoading(ctx context.Context, key events.Key, worker string) (deaths int, err error) {
+	err = l.changeLoading(ctx, key, func(e *loading) bool {
+		deaths = e.Deaths
+		switch {
+		case e.Worker == worker:
+			return false
+		case e.Worker != "" && time.Since(e.Since) < l.ttl():
+			return false
+		case e.Worker != "":
+			e.Deaths++
+		}
+		deaths = e.Deaths
+		e.Worker, e.Since = worker, time.Now()
+		return true
+	})
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("mark the loading of session %s: %w", key, err)
 	}
-	for {
-		n, revision, err := l.attempts(ctx, at)
-		if err != nil {
-			return 0, fmt.Errorf("mark the loading of session %s: %w", key, err)
-		}
-		data, err := json.Marshal(loading{n + 1})
-		if err != nil {
-			return 0, err
-		}
-		header := expecting(revision)
-		setTTL(header, loadingTTL)
-		_, err = l.Conn.publish(ctx, at, l.Conn.timeout, header, data)
-		if err == nil {
-			return n, nil
-		}
-		if !errors.Is(err, events.ErrConflict) || ctx.Err() != nil {
-			return 0, fmt.Errorf("mark the loading of session %s: %w", key, err)
-		}
-	}
+	return deaths, nil
 }
 
-func (l *Leases) attempts(ctx context.Context, at place) (n int, revision uint64, err error) {
-	m, err := l.Conn.last(ctx, at, l.Conn.timeout)
-	if err != nil || m.gone() {
-		return 0, m.Sequence, err
+// EndLoading takes the worker's note back. Loaded tells that the session could
+// be loaded, which ends the count of deaths.
+func (l *Leases) EndLoading(ctx context.Context, key events.Key, worker string, loaded bool) error {
+	err := l.changeLoading(ctx, key, func(e *loading) bool {
+		if !loaded && e.Worker != worker {
+			return false
+		}
+		e.Worker = ""
+		if loaded {
+			e.Deaths = 0
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("end the loading of session %s: %w", key, err)
 	}
-	var entry loading
-	err = json.Unmarshal(m.Data, &entry)
-	return entry.Attempts, m.Sequence, err
+	return nil
 }
 
-// EndLoading forgets the attempts: the session was loaded.
-func (l *Leases) EndLoading(ctx context.Context, key events.Key) error {
+// changeLoading changes the entry, which is removed when it says nothing.
+func (l *Leases) changeLoading(ctx context.Context, key events.Key, change func(*loading) bool) error {
 	at, err := l.place(key, ".loading")
 	if err != nil {
 		return err
 	}
 	for {
-		n, revision, err := l.attempts(ctx, at)
-		if err == nil && n > 0 {
-			err = l.remove(ctx, at, revision)
+		var entry loading
+		m, err := l.Conn.last(ctx, at, l.Conn.timeout)
+		if err == nil && !m.gone() {
+			err = json.Unmarshal(m.Data, &entry)
 		}
-		if err == nil {
+		if err != nil {
+			return err
+		}
+		if !change(&entry) || entry == (loading{}) && m.gone() {
 			return nil
 		}
+		if entry.Worker == "" && entry.Deaths == 0 {
+			err = l.remove(ctx, at, m.Sequence)
+		} else {
+			var data []byte
+			if data, err = json.Marshal(entry); err != nil {
+				return err
+			}
+			header := expecting(m.Sequence)
+			setTTL(header, loadingTTL)
+			_, err = l.Conn.publish(ctx, at, l.Conn.timeout, header, data)
+		}
 		if !errors.Is(err, events.ErrConflict) || ctx.Err() != nil {
-			return fmt.Errorf("end the loading of session %s: %w", key, err)
+			return err
 		}
 	}
 }

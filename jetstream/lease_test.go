@@ -86,20 +86,28 @@ func TestALeaseThatIsNotRenewedEnds(t *testing.T) {
 func TestDeathsWhileLoadingAreCounted(t *testing.T) {
 	conn := jetstreamtest.Open(t, jetstreamtest.Server(t), jetstream.Layout{})
 	leases := &jetstream.Leases{Conn: conn}
+	late := &jetstream.Leases{Conn: conn, TTL: time.Nanosecond} // to which every note is old
 	key := events.Key{Namespace: "ns", Session: "s"}
-	for want := range 3 {
-		if deaths, err := leases.BeginLoading(t.Context(), key); err != nil || deaths != want {
-			t.Fatalf("BeginLoading = %d, %v; want %d", deaths, err, want)
+	begin := func(l *jetstream.Leases, worker string, want int) {
+		t.Helper()
+		if deaths, err := l.BeginLoading(t.Context(), key, worker); err != nil || deaths != want {
+			t.Fatalf("worker %s begins after %d deaths, %v; want %d", worker, deaths, err, want)
 		}
 	}
-	for range 2 {
-		if err := leases.EndLoading(t.Context(), key); err != nil {
+	end := func(worker string, loaded bool) {
+		t.Helper()
+		if err := leases.EndLoading(t.Context(), key, worker, loaded); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if deaths, err := leases.BeginLoading(t.Context(), key); err != nil || deaths != 0 {
-		t.Fatalf("BeginLoading after a success = %d, %v", deaths, err)
-	}
+	begin(leases, "a", 0)
+	begin(leases, "b", 0) // a may be loading right now
+	begin(late, "b", 1)   // a left its note long ago
+	begin(late, "c", 2)
+	end("c", false) // an error is no death
+	begin(late, "d", 2)
+	end("d", true)
+	begin(late, "e", 0)
 	if seen, err := leases.Observe(t.Context(), key); err != nil || seen.Held {
 		t.Fatalf("the marker looks like a lease: %+v, %v", seen, err)
 	}

@@ -65,6 +65,9 @@ func (s *Service) answer(ctx context.Context, r micro.Request) {
 	defer cancel()
 	namespace, verb, _ := strings.Cut(strings.TrimPrefix(r.Subject(), "agent.api."), ".")
 	answer, code, err := s.Answer(ctx, namespace, verb, r.Headers(), r.Data())
+	if most := s.Conn.nc.MaxPayload(); err == nil && int64(len(answer)) > most {
+		code, err = "too_large", fmt.Errorf("the answer has %d bytes, the server carries %d: ask for less", len(answer), most)
+	}
 	// A client that has gone is not told.
 	if err != nil {
 		_ = r.Error(code, oneLine(err.Error()), nil)

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"sync"
 	"time"
@@ -23,9 +24,11 @@ type LeaseWatch struct {
 	prune int // forget when so many are seen
 }
 
-// renewal is the newest one that was seen of a lease, and when.
+// renewal is the newest one that was seen of a session's lease, whose claim it
+// is, and when.
 type renewal struct {
 	revision uint64
+	claim    string
 	at       time.Time
 }
 
@@ -58,7 +61,10 @@ func (w *LeaseWatch) follow(ctx context.Context) {
 	t.interrupted = func() { w.restart(time.Now()) }
 	t.each = func(sequence uint64, m *nats.Msg) error {
 		if tokens := strings.Split(lastText(m, "Nats-Subject"), "."); len(tokens) == 4 {
-			w.note(events.Key{Namespace: tokens[2], Session: tokens[3]}, sequence)
+			var lease Lease
+			if json.Unmarshal(m.Data, &lease) == nil { // a removed entry has no data
+				w.note(events.Key{Namespace: tokens[2], Session: tokens[3]}, renewal{sequence, lease.ClaimID, time.Now()})
+			}
 		}
 		return nil
 	}
@@ -66,10 +72,10 @@ func (w *LeaseWatch) follow(ctx context.Context) {
 	_ = t.run(ctx) // whatever ended it, the watch begins anew
 }
 
-func (w *LeaseWatch) note(key events.Key, revision uint64) {
+func (w *LeaseWatch) note(key events.Key, r renewal) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seen[key] = renewal{revision, time.Now()}
+	w.seen[key] = r
 	if len(w.seen) >= w.prune {
 		w.forget()
 	}
@@ -88,10 +94,11 @@ func (w *LeaseWatch) forget() {
 	w.prune = max(fewest, 2*len(w.seen))
 }
 
-// Silent returns for how long this process has seen no renewal of the session's
-// lease. It asks the leader once more: a renewal that the watch has missed
-// counts as made now. Zero while the watch is not running.
-func (w *LeaseWatch) Silent(ctx context.Context, key events.Key) (time.Duration, error) {
+// Silent returns for how long this process has seen nothing of a session's
+// claim. It asks the leader once more: a renewal that the watch has missed
+// counts as made now, and so does a claim of which it has seen no lease and is
+// asked for the first time. Zero while the watch is not running.
+func (w *LeaseWatch) Silent(ctx context.Context, key events.Key, claim string) (time.Duration, error) {
 	o, err := w.Leases.Observe(ctx, key)
 	if err != nil {
 		return 0, err
@@ -102,11 +109,14 @@ func (w *LeaseWatch) Silent(ctx context.Context, key events.Key) (time.Duration,
 		return 0, nil
 	}
 	last := w.seen[key]
-	if o.Held && last.revision != o.Revision {
-		w.seen[key] = renewal{o.Revision, time.Now()}
+	switch {
+	case o.Held && o.Lease.ClaimID == claim && last.revision != o.Revision:
+		w.seen[key] = renewal{o.Revision, claim, time.Now()}
 		return 0, nil
-	}
-	if last.at.Before(w.since) {
+	case last.claim != claim:
+		w.seen[key] = renewal{last.revision, claim, time.Now()}
+		return 0, nil
+	case last.at.Before(w.since):
 		last.at = w.since
 	}
 	return time.Since(last.at), nil

@@ -162,19 +162,24 @@ func (r *Run) fired(call string, deadline *time.Time) bool {
 // error the session is unchanged.
 func (s *Session) Fold(r *events.Record) error {
 	payload, err := r.Payload()
-	if err != nil {
+	// What anybody entitled may append unfenced must not stop a session: an
+	// external fact whose data does not fit says nothing.
+	silent := err != nil && events.TypeOf(r.Type).Kind == events.External
+	if err != nil && !silent {
 		return err
 	}
 	next := s.At
 	if err := next.Advance(r); err != nil {
 		return err
 	}
-	if payload == nil {
+	if payload == nil && !silent {
 		return &UnknownFactError{events.Key{Namespace: r.Namespace, Session: r.Session}, r.Sequence, r.Type}
 	}
 	s.At = next
 	s.Key = events.Key{Namespace: r.Namespace, Session: r.Session}
-	s.apply(r, payload)
+	if !silent {
+		s.apply(r, payload)
+	}
 	return nil
 }
 

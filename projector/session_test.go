@@ -89,7 +89,7 @@ func TestTheFoldNeverFailsAndASnapshotIsTheSameFold(t *testing.T) {
 func TestARefusedFactLeavesTheSessionAsItWas(t *testing.T) {
 	unknown := events.Event{ID: "u", Source: "/test", Type: events.FactPrefix + "later.thing", Namespace: "ns", Session: "s1", Run: run1, Data: raw(`{}`)}
 	misfit := unknown
-	misfit.Type, misfit.Data = events.FactPrefix+"cancel.requested", raw(`{"reason":7}`)
+	misfit.Type, misfit.Data = events.FactPrefix+"run.admitted", raw(`{"agent":7}`)
 	for promise, c := range map[string]struct {
 		event  events.Event
 		damage func(*events.Record)
@@ -253,5 +253,23 @@ func BenchmarkFold(b *testing.B) {
 		if err := s.Fold(&record); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func TestAnExternalFactWhoseDataDoesNotFitSaysNothing(t *testing.T) {
+	h := begun(t)
+	s := h.fold(t)
+	before := snapshot(t, s)
+	misfit := events.Event{ID: "u", Source: "/test", Type: events.FactPrefix + "cancel.requested", Namespace: "ns", Session: "s1", Run: run1, Data: raw(`{"reason":7}`)}
+	record := *h.seal(t, misfit)
+	if err := s.Fold(&record); err != nil {
+		t.Fatal(err)
+	}
+	if s.At.Sequence != record.Sequence {
+		t.Errorf("the fold stands at %d, the fact at %d", s.At.Sequence, record.Sequence)
+	}
+	s.At = before.At
+	if diff := cmp.Diff(before, s, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("it changed the session:\n%s", diff)
 	}
 }

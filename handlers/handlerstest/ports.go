@@ -170,7 +170,7 @@ func (l leases) Release(_ context.Context, key events.Key, lease handlers.Lease)
 	})
 }
 
-func (l leases) Silent(_ context.Context, key events.Key) (silent time.Duration, err error) {
+func (l leases) Silent(_ context.Context, key events.Key, _ string) (silent time.Duration, err error) {
 	return silent, l.w.with(func() {
 		if lease, held := l.w.leases[key]; !held || lease.Worker != l.w.Dispatcher.Worker {
 			if silent = l.w.Silence; silent == 0 {
@@ -180,12 +180,34 @@ func (l leases) Silent(_ context.Context, key events.Key) (silent time.Duration,
 	})
 }
 
-func (l leases) BeginLoading(_ context.Context, key events.Key) (n int, err error) {
-	return n, l.w.with(func() { n = l.w.loading[key]; l.w.loading[key]++ })
+// BeginLoading takes every other worker's note for that of a dead one.
+func (l leases) BeginLoading(_ context.Context, key events.Key, worker string) (deaths int, err error) {
+	return deaths, l.w.with(func() {
+		m := l.w.loading[key]
+		if m.worker != "" && m.worker != worker {
+			m.deaths++
+		}
+		m.worker, deaths = worker, m.deaths
+		l.w.loading[key] = m
+	})
 }
 
-func (l leases) EndLoading(_ context.Context, key events.Key) error {
-	return l.w.with(func() { delete(l.w.loading, key) })
+func (l leases) EndLoading(_ context.Context, key events.Key, worker string, loaded bool) error {
+	return l.w.with(func() {
+		m := l.w.loading[key]
+		if loaded {
+			m = loading{}
+		} else if m.worker == worker {
+			m.worker = ""
+		}
+		l.w.loading[key] = m
+	})
+}
+
+// loading tells who loads a session, and how many died of it.
+type loading struct {
+	worker string
+	deaths int
 }
 
 type models struct{ model runtime.Model }

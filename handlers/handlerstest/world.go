@@ -47,7 +47,7 @@ type World struct {
 	objects     map[string][]byte
 	snapshots   map[events.Key][]byte
 	leases      map[events.Key]handlers.Lease
-	loading     map[events.Key]int
+	loading     map[events.Key]loading
 	Published   []events.Event
 	Buried      []Letter
 	ids         int
@@ -80,7 +80,7 @@ func New(log events.Log, namespace string) *World {
 	t := &tap{Log: log}
 	return &World{Log: t, tap: t, Namespace: namespace, Redactor: &runtimetest.Redactor{}, Services: &Services{}, Executors: &runtimetest.Factory{}, Model: &runtimetest.Model{},
 		definitions: map[string][]byte{}, latest: map[string]string{}, objects: map[string][]byte{}, snapshots: map[events.Key][]byte{},
-		leases: map[events.Key]handlers.Lease{}, loading: map[events.Key]int{}}
+		leases: map[events.Key]handlers.Lease{}, loading: map[events.Key]loading{}}
 }
 
 // tap notes every fact that the log stores, in order, whatever the writer is
@@ -360,6 +360,13 @@ func (w *World) pendingWork() []*item {
 func (w *Worker) Settle() {
 	for w.Step() && !w.Dead() {
 	}
+}
+
+// Purge loses every work item.
+func (w *World) Purge() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.work = nil
 }
 
 // Idle returns an error that lists what is left undone.
