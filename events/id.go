@@ -25,6 +25,9 @@ func (e *ErrName) Error() string {
 	if len(v) > 80 {
 		v = v[:80] + "…"
 	}
+	if e.What == "run" {
+		return fmt.Sprintf("run %q is not valid: a run's id is its session's id, a hyphen and %d characters", v, runSuffix)
+	}
 	return fmt.Sprintf("%s %q is not valid: it must be 1 to %d characters of A-Z a-z 0-9 _ - and start with a letter or a digit", e.What, v, MaxNameLength)
 }
 

@@ -257,6 +257,9 @@ func (h *Host) hint(ctx context.Context, s *projector.Session) error {
 
 // prepare resolves the agent's current version and the task.
 func (a *admission) prepare(ctx context.Context, data events.StartRun) (*events.RunAdmitted, error) {
+	if events.CheckSession(data.Agent) != nil {
+		return nil, reject(RejectNoAgent, "%q can be no agent's name", bounded(data.Agent, maxNamed))
+	}
 	hash, err := a.host.Definitions.Latest(ctx, a.namespace, data.Agent)
 	if errors.Is(err, events.ErrNotFound) {
 		return nil, reject(RejectNoAgent, "namespace %s has no agent %q; apply it first", a.namespace, data.Agent)

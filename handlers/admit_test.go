@@ -81,7 +81,7 @@ func TestTheSameCommandInBothModesAndAtOnceIsOneRun(t *testing.T) {
 			if i%2 == 0 {
 				h, d = command.Header(), command.Data
 			}
-			if err := worker.Dispatcher.HandleCommand(t.Context(), "ns", h, d); err != nil {
+			if err := worker.Dispatcher.HandleCommand(t.Context(), "ns", "run.start", h, d); err != nil {
 				t.Error(err)
 			}
 		})
@@ -113,6 +113,7 @@ func TestRefusedCommandsAreAnsweredAndKept(t *testing.T) {
 		"the same id as another command": {[]events.Event{handlerstest.Start("1", "tester", "Go.")}, handlerstest.Continue("1", "any", "Go."), handlers.RejectConflict},
 		"a session that has a run":       {[]events.Event{withID(start(`{"agent":"tester","message":"a","session":"mine"}`), "a")}, start(`{"agent":"tester","message":"b","session":"mine"}`), handlers.RejectSession},
 		"an unknown agent":               {nil, start(`{"agent":"nobody","message":"hi"}`), handlers.RejectNoAgent},
+		"a name that no agent can have":  {nil, start(`{"agent":"../../x","message":"hi"}`), handlers.RejectNoAgent},
 		"no agent":                       {nil, start(`{"message":"hi"}`), handlers.RejectMalformed},
 		"neither message nor input":      {nil, start(`{"agent":"tester"}`), handlers.RejectMalformed},
 		"message and input":              {nil, start(`{"agent":"tester","message":"hi","input":1}`), handlers.RejectMalformed},
@@ -159,10 +160,10 @@ func withID(e events.Event, id string) events.Event {
 
 func TestAMessageThatIsNoCloudEventIsRefusedAndNothingStops(t *testing.T) {
 	w, worker := memoryWorld(t)
-	w.SendRaw("ns", nil, []byte("hello"))
-	w.SendRaw("ns", map[string][]string{"ce-id": {"1"}, "ce-type": {"t"}, "ce-source": {"/s"}, "ce-specversion": {"0.3"}}, nil)
-	w.SendRaw("ns", map[string][]string{"content-type": {"application/cloudevents+json"}}, []byte(`{"specversion":"1.0","id":"1","id":"2"}`))
-	w.SendRaw("not a namespace", nil, []byte("hello"))
+	w.SendRaw("ns", "run.start", nil, []byte("hello"))
+	w.SendRaw("ns", "run.start", map[string][]string{"ce-id": {"1"}, "ce-type": {"t"}, "ce-source": {"/s"}, "ce-specversion": {"0.3"}}, nil)
+	w.SendRaw("ns", "run.start", map[string][]string{"content-type": {"application/cloudevents+json"}}, []byte(`{"specversion":"1.0","id":"1","id":"2"}`))
+	w.SendRaw("not a namespace", "run.start", nil, []byte("hello"))
 	w.Send(handlerstest.Start("1", "tester", "Go."))
 	worker.Settle()
 	if err := w.Idle(); err != nil {

@@ -174,11 +174,7 @@ func (a *API) command(ctx context.Context, namespace, verb string, header map[st
 		}
 	}
 	admitted, err := a.Admit(ctx, namespace, &command)
-	outcome := "accepted"
-	if err != nil {
-		outcome = "refused"
-	}
-	a.Meter.CommandHandled(verb, outcome)
+	a.countCommand(command.Type, err)
 	return admitted, err
 }
 

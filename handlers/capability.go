@@ -133,9 +133,8 @@ func (b *backend) read(name string, timeout time.Duration, answer []byte, err er
 	case len(answer) == 0:
 		return json.RawMessage(`null`), "ok", nil
 	}
-	redacted := []byte(b.host.Redactor.Redact(string(answer)))
-	if err := events.CheckJSON(redacted, events.JSONLimits{}); err != nil {
+	if err := events.CheckJSON(answer, events.JSONLimits{}); err != nil {
 		return nil, "malformed", fmt.Errorf("%s was carried out, but its answer is not JSON: %w", name, err)
 	}
-	return redacted, "ok", nil
+	return runtime.RedactJSON(b.host.Redactor, answer), "ok", nil
 }

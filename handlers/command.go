@@ -12,29 +12,47 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 )
 
-// HandleCommand carries out one message of the command stream. Nil means that
-// everything it causes is stored, a refusal included, and the message may be
-// acknowledged; otherwise it must come again.
-func (h *Host) HandleCommand(ctx context.Context, namespace string, header map[string][]string, data []byte) error {
+// HandleCommand carries out one message of the command stream; name is what its
+// subject asks for, for example run.start. Nil means that everything it causes
+// is stored, a refusal included, and the message may be acknowledged; otherwise
+// it must come again.
+func (h *Host) HandleCommand(ctx context.Context, namespace, name string, header map[string][]string, data []byte) error {
 	command, err := events.Decode(header, data)
-	if err == nil {
-		_, err = h.Admit(ctx, namespace, &command)
-	} else {
+	switch {
+	case err != nil:
 		command = named(header, data)
 		err = reject(RejectMalformed, "%v", err)
+	case events.TypeOf(command.Type).Kind == events.Command && command.Type != events.TypePrefix+name:
+		err = reject(RejectMalformed, "type %q does not belong on a subject that ends in %s", command.Type, name)
+	default:
+		_, err = h.Admit(ctx, namespace, &command)
 	}
-	kind := strings.TrimPrefix(command.Type, events.TypePrefix)
+	h.countCommand(command.Type, err)
+	var refused *Rejection
+	if err == nil {
+		return nil
+	}
+	if !errors.As(err, &refused) {
+		return fmt.Errorf("command %s of %s: %w", command.ID, command.Source, err)
+	}
+	h.Logger.Warn("a command was refused", "namespace", namespace, "source", command.Source, "id", command.ID, "reason", refused.Reason, "error", refused.Detail)
+	return h.refuse(ctx, namespace, header, data, &command, refused)
+}
+
+// countCommand counts a command once it is decided. Types that anybody may make
+// up are one.
+func (h *Host) countCommand(commandType string, err error) {
+	kind := "other"
+	if t := events.TypeOf(commandType); t.Kind == events.Command {
+		kind = t.Short()
+	}
 	var refused *Rejection
 	switch {
 	case err == nil:
 		h.Meter.CommandHandled(kind, "accepted")
-		return nil
-	case !errors.As(err, &refused):
-		return fmt.Errorf("command %s of %s: %w", command.ID, command.Source, err)
+	case errors.As(err, &refused):
+		h.Meter.CommandHandled(kind, refused.Reason)
 	}
-	h.Meter.CommandHandled(kind, refused.Reason)
-	h.Logger.Warn("a command was refused", "namespace", namespace, "source", command.Source, "id", command.ID, "reason", refused.Reason, "error", refused.Detail)
-	return h.refuse(ctx, namespace, header, data, &command, refused)
 }
 
 // maxNamed bounds the id, source and type of a message that is no event, in

@@ -74,7 +74,7 @@ func TestAFailedReadNeverStartsARunAfresh(t *testing.T) {
 
 func TestAnEditedDefinitionDoesNotDisturbARunUnderWay(t *testing.T) {
 	w, worker := started(t, agent("desk.book"), runtimetest.RunJS("desk.book {}\nreturn"), runtimetest.CompleteQuoting())
-	first := w.Start(t.Context(), func(n int) (eventstest.Fault, bool) { return eventstest.AnswerLost, n == 4 })
+	first := w.Start(t.Context(), func(a handlerstest.Append) (eventstest.Fault, bool) { return eventstest.AnswerLost, a.N == 4 })
 	first.Settle()
 	if !first.Dead() {
 		t.Fatal("the first worker lives")
@@ -98,7 +98,7 @@ func TestAnEditedDefinitionDoesNotDisturbARunUnderWay(t *testing.T) {
 
 func TestAMissingVersionAndAnotherContractAreRefusedWithoutTouchingTheRun(t *testing.T) {
 	w, worker := started(t, agent(), runtimetest.Complete(`"done"`))
-	admitting := w.Start(t.Context(), func(n int) (eventstest.Fault, bool) { return eventstest.AnswerLost, n == 1 })
+	admitting := w.Start(t.Context(), func(a handlerstest.Append) (eventstest.Fault, bool) { return eventstest.AnswerLost, a.N == 1 })
 	admitting.Settle()
 	run := only(t, w)
 	w.Forget()
@@ -376,7 +376,7 @@ func TestALeaseEndsWhenItIsNotRenewedWhateverTheReason(t *testing.T) {
 
 func TestAnOpenClaimIsWaitedOut(t *testing.T) {
 	w, _ := started(t, agent(), runtimetest.Complete(`"done"`))
-	first := w.Start(t.Context(), func(n int) (eventstest.Fault, bool) { return eventstest.AnswerLost, n == 2 })
+	first := w.Start(t.Context(), func(a handlerstest.Append) (eventstest.Fault, bool) { return eventstest.AnswerLost, a.N == 2 })
 	first.Settle()
 	second := w.Start(t.Context(), nil)
 	w.Silence = time.Second // the holder was seen alive a second ago

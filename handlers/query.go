@@ -8,6 +8,7 @@ import (
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
+	"github.com/agentruntime/agentruntime/runtime"
 )
 
 // RunDetail is what is told of one run.
@@ -32,14 +33,29 @@ func (h *Host) GetRun(ctx context.Context, namespace, run string) (*RunDetail, e
 	if r == nil {
 		return nil, fmt.Errorf("run %s in namespace %s: %w", run, namespace, events.ErrNotFound)
 	}
-	d := &RunDetail{Summary: r.Summary()}
+	d := &RunDetail{Summary: h.summary(r)}
 	if r.Checkpoint != nil {
-		d.Reply = r.Checkpoint.Reply
+		d.Reply = h.redactReply(r.Checkpoint.Reply)
 	}
 	if r.Failed != nil {
 		d.Error = r.Failed.Error
 	}
 	return d, nil
+}
+
+// summary is a run in one line, without secrets.
+func (h *Host) summary(r *projector.Run) projector.Summary {
+	s := r.Summary()
+	s.Labels = h.redactLabels(s.Labels)
+	return s
+}
+
+// redactReply returns a reply as the outside is told it.
+func (h *Host) redactReply(r *events.Reply) *events.Reply {
+	if r == nil {
+		return nil
+	}
+	return &events.Reply{Kind: r.Kind, Output: runtime.RedactJSON(h.Redactor, r.Output), Question: h.Redactor.Redact(r.Question)}
 }
 
 // StateUnreadable stands in a list for a session that cannot be folded: it is
@@ -63,7 +79,7 @@ func (h *Host) ListRuns(ctx context.Context, sessions Sessions, namespace string
 			continue
 		}
 		for i := range s.Runs {
-			list = append(list, s.Runs[i].Summary())
+			list = append(list, h.summary(&s.Runs[i]))
 		}
 	}
 	slices.SortFunc(list, func(a, b projector.Summary) int { return b.Started.Compare(a.Started) })

@@ -9,7 +9,6 @@ import (
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
-	"github.com/agentruntime/agentruntime/runtime"
 )
 
 // React does everything that follows from one fact, of which only the headers
@@ -85,10 +84,8 @@ func (h *Host) publicEvents(ctx context.Context, s *projector.Session, fact *eve
 	}
 	switch run.State {
 	case projector.StateCompleted:
-		reply := *run.Checkpoint.Reply
-		reply.Question = h.Redactor.Redact(reply.Question)
-		reply.Output = runtime.RedactJSON(h.Redactor, reply.Output)
-		return list, add(events.RunCompletedData{Run: run.ID, Session: session, Agent: ended.Agent, Reply: reply, Usage: ended.Usage, Steps: ended.Steps})
+		reply := h.redactReply(run.Checkpoint.Reply)
+		return list, add(events.RunCompletedData{Run: run.ID, Session: session, Agent: ended.Agent, Reply: *reply, Usage: ended.Usage, Steps: ended.Steps})
 	case projector.StateFailed:
 		ended.Error = run.Failed.Error
 		return list, add(ended)

@@ -137,7 +137,7 @@ func TestAMalformedCommandIsAnsweredByItsIDAndSource(t *testing.T) {
 	e := handlerstest.Start("good-id", "tester", "Go.")
 	h := e.Header()
 	h["ce-time"] = []string{"yesterday"}
-	w.SendRaw("ns", h, e.Data)
+	w.SendRaw("ns", "run.start", h, e.Data)
 	worker.Settle()
 	if len(w.Published) != 1 {
 		t.Fatal(w.Published)

@@ -11,6 +11,7 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,10 +57,10 @@ type World struct {
 
 // Command is one message of the command stream.
 type Command struct {
-	Namespace string
-	Header    map[string][]string
-	Data      []byte
-	done      bool
+	Namespace, Name string
+	Header          map[string][]string
+	Data            []byte
+	done            bool
 }
 
 // Letter is one dead letter.
@@ -119,6 +120,16 @@ func (w *World) Facts() []events.Record {
 	return slices.Clone(w.tap.facts)
 }
 
+// stored returns how many facts of a type are stored.
+func (w *World) stored(factType string) (n int) {
+	for _, f := range w.Facts() {
+		if f.Type == factType {
+			n++
+		}
+	}
+	return n
+}
+
 // Keys returns the sessions that have facts, in the order of their first.
 func (w *World) Keys() []events.Key {
 	var keys []events.Key
@@ -143,14 +154,14 @@ func (w *World) Sessions(_ context.Context, namespace string) iter.Seq2[events.K
 
 // Send puts a command into the stream.
 func (w *World) Send(e events.Event) {
-	w.SendRaw(w.Namespace, e.Header(), e.Data)
+	w.SendRaw(w.Namespace, events.TypeOf(e.Type).Name, e.Header(), e.Data)
 }
 
-// SendRaw puts any message into the command stream.
-func (w *World) SendRaw(namespace string, header map[string][]string, data []byte) {
+// SendRaw puts any message into the command stream, under a command's type.
+func (w *World) SendRaw(namespace, commandType string, header map[string][]string, data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.commands = append(w.commands, &Command{Namespace: namespace, Header: header, Data: data})
+	w.commands = append(w.commands, &Command{Namespace: namespace, Name: strings.TrimPrefix(commandType, events.TypePrefix), Header: header, Data: data})
 }
 
 // ErrKilled ends everything a killed worker does.
@@ -166,10 +177,17 @@ type Worker struct {
 	seen       map[string]bool // ids of the events it appended
 }
 
+// Append is one append that a worker makes. The same bytes sent again are the
+// same append.
+type Append struct {
+	N    int    // counts the worker's appends from 1
+	Type string // of the fact
+	Nth  int    // the fact would be the nth of its type in the world's log
+}
+
 // Start starts a worker whose appends meet faults: plan says what happens to
-// its append n, counted from 1, and whether the worker is killed before it
-// learns of the append's outcome. The same bytes sent again are the same append.
-func (w *World) Start(ctx context.Context, plan func(n int) (fault eventstest.Fault, kill bool)) *Worker {
+// each, and whether the worker is killed before it learns of the outcome.
+func (w *World) Start(ctx context.Context, plan func(a Append) (fault eventstest.Fault, kill bool)) *Worker {
 	w.mu.Lock()
 	w.workers++
 	name := fmt.Sprintf("worker-%d", w.workers)
@@ -184,7 +202,7 @@ func (w *World) Start(ctx context.Context, plan func(n int) (fault eventstest.Fa
 		}
 		worker.seen[e.ID] = true
 		if plan != nil {
-			fault, kill = plan(len(worker.seen))
+			fault, kill = plan(Append{len(worker.seen), e.Type, w.stored(e.Type) + 1})
 		}
 		return fault
 	}
@@ -215,9 +233,6 @@ func (w *Worker) Kill() { w.kill(ErrKilled) }
 
 // Dead reports whether the worker was killed.
 func (w *Worker) Dead() bool { return w.ctx.Err() != nil }
-
-// Appends returns how many appends the worker made.
-func (w *Worker) Appends() int { return len(w.seen) }
 
 // mortal is a log as a worker sees it: nothing answers the dead.
 type mortal struct {
@@ -276,7 +291,7 @@ func (w *Worker) Step() bool {
 // Admit carries out the commands that are there.
 func (w *Worker) Admit() (moved bool) {
 	for _, c := range w.pendingCommands() {
-		if !w.Dead() && w.Dispatcher.HandleCommand(w.ctx, c.Namespace, c.Header, c.Data) == nil && !w.Dead() {
+		if !w.Dead() && w.Dispatcher.HandleCommand(w.ctx, c.Namespace, c.Name, c.Header, c.Data) == nil && !w.Dead() {
 			c.done = true
 			moved = true
 		}
