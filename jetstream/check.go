@@ -41,6 +41,9 @@ func (c *Conn) Check(ctx context.Context) ([]Finding, error) {
 		return findings, err
 	}
 	findings = append(findings, level, c.checkSync())
+	if err := c.adopt(ctx); err != nil {
+		return findings, err
+	}
 	streams, err := c.checkStreams(ctx)
 	if err != nil {
 		return findings, err

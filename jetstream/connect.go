@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,12 +18,15 @@ import (
 // later: a late copy of an append that its caller has given up is one more
 // thing to reason about.
 type Conn struct {
-	layout   Layout
-	timeout  time.Duration
-	nc       *nats.Conn
-	js       natsjs.JetStream
-	replies  *replies
-	embedded *Embedded
+	layout Layout
+	// shardsGiven tells that the shard count was configured, and so must be
+	// the stored one; otherwise the stored one is taken.
+	shardsGiven bool
+	timeout     time.Duration
+	nc          *nats.Conn
+	js          natsjs.JetStream
+	replies     *replies
+	embedded    *Embedded
 }
 
 // Connect connects to the NATS system. A server that cannot be reached at
@@ -40,21 +45,34 @@ func connect(config Config, embedded *Embedded) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	shown := withoutPasswords(servers)
 	nc, err := nats.Connect(servers, options...)
 	if err != nil {
-		return nil, fmt.Errorf("connect to NATS at %s: %w; is the server running, and are the credentials those of this role?", servers, err)
+		return nil, fmt.Errorf("connect to NATS at %s: %w; is the server running, and are the credentials those of this role?", shown, err)
 	}
 	js, err := natsjs.New(nc, natsjs.WithDefaultTimeout(config.timeout()))
 	if err != nil {
 		nc.Close()
-		return nil, fmt.Errorf("connect to NATS at %s: %w", servers, err)
+		return nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)
 	}
 	r, err := listen(nc)
 	if err != nil {
 		nc.Close()
-		return nil, fmt.Errorf("connect to NATS at %s: %w", servers, err)
+		return nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)
 	}
-	return &Conn{config.Layout.complete(embedded != nil), config.timeout(), nc, js, r, embedded}, nil
+	return &Conn{layout: config.Layout.complete(embedded != nil), shardsGiven: config.Layout.Shards != 0, timeout: config.timeout(),
+		nc: nc, js: js, replies: r, embedded: embedded}, nil
+}
+
+// withoutPasswords returns a list of URLs as it may be shown.
+func withoutPasswords(servers string) string {
+	list := strings.Split(servers, ",")
+	for i, s := range list {
+		if u, err := url.Parse(strings.TrimSpace(s)); err == nil && u.User != nil {
+			list[i] = u.Redacted()
+		}
+	}
+	return strings.Join(list, ",")
 }
 
 func (c *Config) timeout() time.Duration {

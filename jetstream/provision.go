@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
@@ -17,6 +18,9 @@ import (
 // While the servers have no leader or do not answer it tries again until ctx
 // ends: give it a deadline.
 func (c *Conn) Provision(ctx context.Context) error {
+	if err := c.adopt(ctx); err != nil {
+		return err
+	}
 	wanted := c.layout.streams()
 	missing, err := c.missing(ctx, wanted)
 	if err != nil {
@@ -26,6 +30,22 @@ func (c *Conn) Provision(ctx context.Context) error {
 		if err := c.create(ctx, &s); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// adopt takes the stored shard count where none was configured: it is fixed when
+// the log is made, and whoever made it may have had another default.
+func (c *Conn) adopt(ctx context.Context) error {
+	if c.shardsGiven {
+		return nil
+	}
+	info, err := c.stored(ctx, logStream(0))
+	if err != nil || info == nil {
+		return err
+	}
+	if n, err := strconv.Atoi(info.Config.Metadata[metadataShards]); err == nil && n > 0 {
+		c.layout.Shards = n
 	}
 	return nil
 }

@@ -240,3 +240,18 @@ func TestANegativeLayoutIsRefused(t *testing.T) {
 		t.Fatal("connected")
 	}
 }
+
+func TestTheStoredShardCountIsTakenWhereNoneIsConfigured(t *testing.T) {
+	server := jetstreamtest.Server(t)
+	jetstreamtest.Open(t, server, jetstream.Layout{Shards: 3})
+	conn := jetstreamtest.Connect(t, server, jetstream.Layout{})
+	if _, err := conn.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := conn.Provision(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := conn.Layout().Shards; n != 3 {
+		t.Errorf("the layout has %d shards", n)
+	}
+}

@@ -35,7 +35,7 @@ type setting struct {
 const (
 	adviceEdit     = "edit the stream, or configure this process as the stream is"
 	adviceRecreate = "it cannot be changed on a stream; back the stream up and create it anew"
-	adviceShards   = "the shard count is fixed when the log is created; configure this process with the stored one"
+	adviceShards   = "the shard count is fixed when the log is created; configure this process with the stored one (layout.shards), or leave it out"
 )
 
 func isLog(want *spec) bool   { return want.Metadata[metadataShards] != "" }
