@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
 )
 
@@ -16,6 +17,7 @@ import (
 type API struct {
 	*Host
 	Sessions Sessions
+	Notes    Notes // optional
 }
 
 // The verbs of the API.
@@ -122,7 +124,7 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 		if err := decode(data, &r); err != nil {
 			return nil, err
 		}
-		return a.GetRun(ctx, namespace, r.Run)
+		return a.getRun(ctx, namespace, r.Run)
 	case VerbList:
 		var r ListRequest
 		if err := decode(data, &r); err != nil {
@@ -176,6 +178,21 @@ func (a *API) command(ctx context.Context, namespace, verb string, header map[st
 	admitted, err := a.Admit(ctx, namespace, &command)
 	a.countCommand(command.Type, err)
 	return admitted, err
+}
+
+// getRun is GetRun with the holder's note. The note is a convenience: without it
+// the run is told all the same.
+func (a *API) getRun(ctx context.Context, namespace, run string) (*RunDetail, error) {
+	d, err := a.GetRun(ctx, namespace, run)
+	if err != nil || d.State != projector.StateRunning || a.Notes == nil {
+		return d, err
+	}
+	note, err := a.Notes.Note(ctx, events.Key{Namespace: namespace, Session: d.Session})
+	if err != nil {
+		a.Logger.Debug("the note of a run cannot be read", "run", run, "error", err)
+	}
+	d.Note = note
+	return d, nil
 }
 
 func isCloudEvent(header map[string][]string) bool {

@@ -97,9 +97,10 @@ func (d *Dispatcher) claim(ctx context.Context, s *projector.Session, run string
 		return nil, fmt.Errorf("claim run %s: %w", run, err)
 	}
 	a := &attempt{d: d, run: run, version: v, store: &store{host: d.Host, session: s, run: run, claim: claim}}
-	if a.hold, err = take(ctx, d.Leases, s.Key, Lease{d.Worker, claim.ID, claim.Epoch}, d.TTL, d.Now); err != nil {
+	if a.hold, err = take(ctx, d.Leases, s.Key, Lease{Worker: d.Worker, Claim: claim.ID, Epoch: claim.Epoch}, d.TTL, d.Now); err != nil {
 		return nil, errors.Join(err, a.end(ctx, events.RunReleased{Reason: "no lease"}))
 	}
+	a.store.progressed = func() { a.hold.note("") }
 	return a, nil
 }
 
@@ -161,6 +162,7 @@ func (a *attempt) carryOut(ctx context.Context) error {
 		case refused:
 			return errors.Join(err, a.end(ctx, events.RunReleased{Reason: "contract"}))
 		}
+		a.hold.note(bounded(a.d.Redactor.Redact(err.Error()), maxErrorText))
 		a.d.Logger.Warn("an attempt failed and is made again", "run", a.run, "pause", pause, "error", err)
 		a.d.Meter.AttemptEnded("retried")
 		if revision(a.current()) > before {

@@ -129,9 +129,21 @@ func TestAMissingVersionAndAnotherContractAreRefusedWithoutTouchingTheRun(t *tes
 
 func TestProviderFailuresAreRetriedUnderTheSameClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		failures := 0
-		w, worker := started(t, agent(), func(step int, r *runtime.Request) (*runtime.Response, error) {
-			if failures++; failures <= 12 {
+		failures, note := 0, ""
+		var w *handlerstest.World
+		var worker *handlerstest.Worker
+		w, worker = started(t, agent(), func(step int, r *runtime.Request) (*runtime.Response, error) {
+			if failures++; failures == 12 {
+				run := only(t, w)
+				api := handlers.API{Host: w.Start(t.Context(), nil).Dispatcher.Host, Sessions: w, Notes: w}
+				d, err := api.Handle(t.Context(), "ns", handlers.VerbGet, nil, []byte(`{"run":"`+run.ID+`"}`))
+				if err != nil {
+					t.Error(err)
+				} else {
+					note = d.(*handlers.RunDetail).Note
+				}
+			}
+			if failures <= 12 {
 				return nil, &runtime.ModelError{Provider: "test", Class: runtime.ClassRetry, Status: 503, Err: errors.New("away")}
 			}
 			return runtimetest.Complete(`"done"`)(step, r)
@@ -140,6 +152,9 @@ func TestProviderFailuresAreRetriedUnderTheSameClaim(t *testing.T) {
 		worker.Settle()
 		if r := only(t, w); r.State != projector.StateCompleted || r.Failures != 0 {
 			t.Errorf("the run is %s", r.State)
+		}
+		if !strings.Contains(note, "503") {
+			t.Errorf("while the provider was away the run's note was %q", note)
 		}
 		if away := time.Since(began); away < time.Minute {
 			t.Errorf("the provider was away for %s only", away)

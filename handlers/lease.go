@@ -16,6 +16,7 @@ type Lease struct {
 	Worker string
 	Claim  string
 	Epoch  uint64
+	Note   string // for people: why the run does not get on; empty when it does
 }
 
 // Leases stores leases. A lease ends by itself one TTL after its last renewal.
@@ -120,8 +121,11 @@ func (h *hold) renew() {
 			end.Stop()
 		}
 		sent := h.now()
-		ctx, cancel := context.WithDeadline(h.ctx, h.until)
-		err := h.leases.Renew(ctx, h.key, h.lease)
+		h.mu.Lock()
+		until, lease := h.until, h.lease
+		h.mu.Unlock()
+		ctx, cancel := context.WithDeadline(h.ctx, until)
+		err := h.leases.Renew(ctx, h.key, lease)
 		cancel()
 		switch {
 		case errors.Is(err, ErrLeaseLost):
@@ -133,6 +137,13 @@ func (h *hold) renew() {
 			h.mu.Unlock()
 		}
 	}
+}
+
+// note tells people, with the next renewal, why the run does not get on.
+func (h *hold) note(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lease.Note = text
 }
 
 // end stops renewing and gives the lease back. It uses a context that outlives

@@ -16,6 +16,12 @@ type RunDetail struct {
 	projector.Summary
 	Reply *events.Reply `json:"reply,omitempty"`
 	Error string        `json:"error,omitempty"`
+	Note  string        `json:"note,omitempty"` // of a run under way: why it does not get on
+}
+
+// Notes tells what the holder of a session's lease notes for people.
+type Notes interface {
+	Note(ctx context.Context, key events.Key) (string, error)
 }
 
 // GetRun returns one run as the log's leader knows it. An unknown run wraps

@@ -19,6 +19,8 @@ type store struct {
 	run     string
 	claim   events.Claim
 	since   int // commits since the last snapshot
+
+	progressed func() // called after each commit
 }
 
 var _ runtime.Store = (*store)(nil)
@@ -158,6 +160,9 @@ func (s *store) commit(ctx context.Context, decide func() (*events.Event, error)
 	})
 	if err != nil || r == nil {
 		return r, err
+	}
+	if s.progressed != nil {
+		s.progressed()
 	}
 	if s.since++; s.since >= SnapshotEvery {
 		s.since = 0

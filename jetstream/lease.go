@@ -16,6 +16,7 @@ type Lease struct {
 	Worker  string `json:"worker"`
 	ClaimID string `json:"claim_id"`
 	Epoch   uint64 `json:"epoch"`
+	Note    string `json:"note,omitempty"` // for people: why the run does not get on
 }
 
 // Leases keeps one entry per session, which the server removes when it was not

@@ -156,18 +156,27 @@ func (l leases) Take(_ context.Context, key events.Key, lease handlers.Lease) er
 func (l leases) Renew(_ context.Context, key events.Key, lease handlers.Lease) error {
 	err := l.w.RenewError
 	return errors.Join(l.w.with(func() {
-		if l.w.leases[key] != lease {
+		if l.w.leases[key].Claim != lease.Claim {
 			err = handlers.ErrLeaseLost
+			return
 		}
+		l.w.leases[key] = lease
 	}), err)
 }
 
 func (l leases) Release(_ context.Context, key events.Key, lease handlers.Lease) error {
 	return l.w.with(func() {
-		if l.w.leases[key] == lease {
+		if l.w.leases[key].Claim == lease.Claim {
 			delete(l.w.leases, key)
 		}
 	})
+}
+
+// Note implements handlers.Notes.
+func (w *World) Note(_ context.Context, key events.Key) (string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leases[key].Note, nil
 }
 
 func (l leases) Silent(_ context.Context, key events.Key, _ string) (silent time.Duration, err error) {

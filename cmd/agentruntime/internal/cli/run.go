@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,6 +29,7 @@ type task struct {
 	message, input, inputFile, session, id string
 	labels                                 map[string]string
 	wait                                   bool
+	fresh                                  bool // the id is a new one: nothing was told of the run yet
 }
 
 func (t *task) register(cmd *cobra.Command) {
@@ -37,16 +39,33 @@ func (t *task) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&t.wait, "wait", "w", false, "wait for the run's end, showing its progress; exit 1 when it did not complete")
 }
 
+// maxMessage is the longest message that is read from standard input, in bytes.
+const maxMessage = 1 << 20
+
 // read completes the task from standard input and files.
 func (t *task) read(in io.Reader) (input json.RawMessage, err error) {
+	given := 0
+	for _, s := range []string{t.message, t.input, t.inputFile} {
+		if s != "" {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, usage(errors.New("the task must be given once: with --message or, to start a run, --input or --input-file"))
+	}
 	if t.message == "-" {
-		data, err := io.ReadAll(io.LimitReader(in, 1<<20))
+		data, err := io.ReadAll(io.LimitReader(in, maxMessage+1))
 		if err != nil {
 			return nil, usage(fmt.Errorf("read the message: %w", err))
 		}
-		t.message = strings.TrimSpace(string(data))
+		if len(data) > maxMessage {
+			return nil, usage(fmt.Errorf("the message has more than %d bytes; make it shorter", maxMessage))
+		}
+		if t.message = strings.TrimSpace(string(data)); t.message == "" {
+			return nil, usage(errors.New("the message from standard input is empty"))
+		}
 	}
-	if t.id == "" {
+	if t.fresh = t.id == ""; t.fresh {
 		t.id = rand.Text()
 	}
 	input = json.RawMessage(t.input)
@@ -55,7 +74,7 @@ func (t *task) read(in io.Reader) (input json.RawMessage, err error) {
 			return nil, usage(fmt.Errorf("read the input: %w", err))
 		}
 	}
-	if len(input) > 0 {
+	if t.message == "" {
 		if err := events.CheckJSON(input, events.JSONLimits{}); err != nil {
 			return nil, usage(fmt.Errorf("the input is not JSON: %w", err))
 		}
@@ -100,10 +119,10 @@ func (a *app) command(t *task, payload any) error {
 	return a.withClient(func(ctx context.Context, c *client) error {
 		public := &jetstream.Public{Conn: c.conn}
 		after := uint64(0)
-		if t.wait {
+		if t.wait && t.fresh {
 			var err error
-			if after, err = public.End(ctx); err != nil {
-				return unreachable(err)
+			if after, err = a.end(ctx, public); err != nil {
+				return err
 			}
 		}
 		admitted, err := c.command(ctx, t.id, payload)
@@ -116,25 +135,46 @@ func (a *app) command(t *task, payload any) error {
 		if !a.json() {
 			fmt.Fprintf(a.out, "run %s\n", admitted.Run)
 		}
-		return a.watch(ctx, c, public, admitted.Run, after)
+		return a.watch(ctx, public, admitted.Run, after)
+	})
+}
+
+// end returns where the public events end now.
+func (a *app) end(ctx context.Context, public *jetstream.Public) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.flags.timeout)
+	defer cancel()
+	after, err := public.End(ctx)
+	if err != nil {
+		return 0, unreachable(err)
+	}
+	return after, nil
+}
+
+// withRun connects and reads a run.
+func (a *app) withRun(run string, f func(context.Context, *client, *handlers.RunDetail) error) error {
+	if err := events.CheckRun(run); err != nil {
+		return usage(err)
+	}
+	return a.withClient(func(ctx context.Context, c *client) error {
+		var d handlers.RunDetail
+		if err := c.ask(ctx, handlers.VerbGet, nil, handlers.RunRequest{Run: run}, &d); err != nil {
+			return err
+		}
+		return f(ctx, c, &d)
 	})
 }
 
 func (a *app) runGetCommand() *cobra.Command {
 	return &cobra.Command{Use: "get RUN", Short: "Show one run", Args: exactly("RUN"), Example: "  agentruntime run get s3f9…-k2m4x9qa -o json",
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.withClient(func(ctx context.Context, c *client) error {
-				var d handlers.RunDetail
-				if err := c.ask(ctx, handlers.VerbGet, nil, handlers.RunRequest{Run: args[0]}, &d); err != nil {
-					return err
-				}
-				return a.show(d, func(w io.Writer) { writeDetail(w, &d) })
+			return a.withRun(args[0], func(_ context.Context, _ *client, d *handlers.RunDetail) error {
+				return a.show(d, func(w io.Writer) { writeDetail(w, d) })
 			})
 		}}
 }
 
 func writeDetail(w io.Writer, d *handlers.RunDetail) {
-	rows := [][]string{{"run", d.Run}, {"session", d.Session}, {"agent", d.Agent}, {"state", string(d.State)}, {"reason", d.Reason}, {"error", d.Error},
+	rows := [][]string{{"run", d.Run}, {"session", d.Session}, {"agent", d.Agent}, {"state", string(d.State)}, {"reason", d.Reason}, {"error", d.Error}, {"note", d.Note},
 		{"started", d.Started.Local().Format(time.RFC3339)}, {"steps", fmt.Sprint(d.Steps)}, {"tokens", fmt.Sprintf("%d in, %d out", d.Usage.Input, d.Usage.Output)},
 		{"worker", d.Worker}, {"reply", describeReply(d.Reply)}}
 	for _, r := range rows {
@@ -172,15 +212,19 @@ func (a *app) runWatchCommand() *cobra.Command {
 		Example: "  agentruntime run watch s3f9…-k2m4x9qa\n  agentruntime run watch s3f9…-k2m4x9qa --after 1234   # go on after a disconnect"}
 	cmd.Flags().Uint64Var(&after, "after", 0, "begin after this sequence; JSON lines name theirs")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if err := events.CheckRun(args[0]); err != nil {
-			return usage(err)
-		}
-		return a.withClient(func(ctx context.Context, c *client) error {
-			var d handlers.RunDetail
-			if err := c.ask(ctx, handlers.VerbGet, nil, handlers.RunRequest{Run: args[0]}, &d); err != nil {
-				return err
+		return a.withRun(args[0], func(ctx context.Context, c *client, d *handlers.RunDetail) error {
+			public := &jetstream.Public{Conn: c.conn}
+			if !d.State.Terminal() {
+				return a.watch(ctx, public, d.Run, after)
 			}
-			return a.watch(ctx, c, &jetstream.Public{Conn: c.conn}, args[0], after)
+			// Its last event may be one of those before, or may have aged out.
+			told, cancel := context.WithTimeout(ctx, a.flags.timeout)
+			defer cancel()
+			err := a.watch(told, public, d.Run, after)
+			if ctx.Err() == nil && told.Err() != nil {
+				return ended(d)
+			}
+			return err
 		})
 	}
 	return cmd
@@ -194,7 +238,7 @@ type watchLine struct {
 
 // watch prints a run's public events until its last one. Events that were told
 // twice are shown once.
-func (a *app) watch(ctx context.Context, c *client, public *jetstream.Public, run string, after uint64) error {
+func (a *app) watch(ctx context.Context, public *jetstream.Public, run string, after uint64) error {
 	seen := make(map[string]bool)
 	for r, err := range public.Watch(ctx, jetstream.Filter{Namespace: a.config.Namespace, Run: run}, after) {
 		switch {
@@ -217,10 +261,22 @@ func (a *app) watch(ctx context.Context, c *client, public *jetstream.Public, ru
 		case "run.completed":
 			return nil
 		case "run.failed", "run.cancelled":
-			return failed(fmt.Errorf("run %s did not complete; see \"agentruntime run events %s\"", run, run))
+			return notCompleted(run)
 		}
 	}
 	return failed(fmt.Errorf("run %s had not ended", run))
+}
+
+// ended is what comes of a run that has ended.
+func ended(d *handlers.RunDetail) error {
+	if d.State == projector.StateCompleted {
+		return nil
+	}
+	return notCompleted(d.Run)
+}
+
+func notCompleted(run string) error {
+	return failed(fmt.Errorf("run %s did not complete; see \"agentruntime run events %s\"", run, run))
 }
 
 func (a *app) runEventsCommand() *cobra.Command {
@@ -228,12 +284,8 @@ func (a *app) runEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "events RUN", Short: "Print every fact of a run's history", Args: exactly("RUN"), Example: "  agentruntime run events s3f9…-k2m4x9qa -o json"}
 	cmd.Flags().Uint64Var(&after, "after", 0, "begin after this sequence")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		return a.withClient(func(ctx context.Context, c *client) error {
-			var d handlers.RunDetail
-			if err := c.ask(ctx, handlers.VerbGet, nil, handlers.RunRequest{Run: args[0]}, &d); err != nil {
-				return err
-			}
-			return a.facts(ctx, c, &d, after)
+		return a.withRun(args[0], func(ctx context.Context, c *client, d *handlers.RunDetail) error {
+			return a.facts(ctx, c, d, after)
 		})
 	}
 	return cmd

@@ -66,7 +66,7 @@ func New(o Options) *Host {
 	}
 	l := newLeases(o.Conn, o.TTL)
 	return &Host{Host: shared, options: o, log: log, leases: l, work: work, public: public, ready: make(chan struct{}),
-		commands: &jetstream.Commands{Conn: o.Conn}, api: &handlers.API{Host: shared, Sessions: log},
+		commands: &jetstream.Commands{Conn: o.Conn}, api: &handlers.API{Host: shared, Sessions: log, Notes: l},
 		dispatcher: &handlers.Dispatcher{Host: shared, Worker: o.Worker, Leases: l, Models: o.Models, Executors: o.Executors,
 			Services: services{o.Conn}, TTL: o.TTL, Slots: o.Slots, Grace: o.Grace, Gone: o.Gone}}
 }
@@ -79,6 +79,7 @@ func (h *Host) Ready() <-chan struct{} { return h.ready }
 func (h *Host) Run(ctx, kill context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer context.AfterFunc(kill, func() { cancel(nil) })()
 	// The watch and the API outlive the drain: runs end meanwhile.
 	support, endSupport := context.WithCancel(kill)
 	defer endSupport()
@@ -92,7 +93,7 @@ func (h *Host) Run(ctx, kill context.Context) error {
 	}
 	play(&supporting, func() error { h.leases.watch.Run(support); return nil })
 	play(&supporting, func() error { return h.serve(support) })
-	play(&roles, func() error { return h.follow(ctx, "commands", h.admit) })
+	play(&roles, func() error { return h.admitAll(ctx) })
 	for shard := range h.options.Conn.Layout().Shards {
 		play(&roles, func() error { return h.react(ctx, shard) })
 	}
@@ -122,24 +123,58 @@ func (h *Host) follow(ctx context.Context, role string, step func(context.Contex
 	return nil
 }
 
+// maxCommands is how many commands are carried out at a time: one that waits
+// for its shard holds up no other. commandTimeout bounds each, below the time
+// after which the stream hands it out again.
+const (
+	maxCommands    = 32
+	commandTimeout = 20 * time.Second
+)
+
+// admitAll carries out commands until ctx ends.
+func (h *Host) admitAll(ctx context.Context) error {
+	slots := make(chan struct{}, maxCommands)
+	var open sync.WaitGroup
+	defer open.Wait()
+	return h.follow(ctx, "commands", func(ctx context.Context) error {
+		c, err := h.commands.Next(ctx)
+		if err != nil {
+			return err
+		}
+		slots <- struct{}{}
+		open.Go(func() {
+			defer func() { <-slots }()
+			h.admit(ctx, c)
+		})
+		return nil
+	})
+}
+
 // admit carries out one command.
-func (h *Host) admit(ctx context.Context) error {
-	c, err := h.commands.Next(ctx)
-	if err != nil {
-		return err
-	}
-	if err := h.HandleCommand(ctx, c.Namespace, c.Header, c.Data); err != nil {
+func (h *Host) admit(ctx context.Context, c jetstream.Command) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	err := h.HandleCommand(ctx, c.Namespace, c.Name, c.Header, c.Data)
+	if err == nil {
+		err = c.Ack()
+	} else {
 		h.Logger.Warn("a command is put back", "error", err)
-		return c.Later(c.Backoff())
+		err = c.Later(c.Backoff())
 	}
-	return c.Ack()
+	if err != nil {
+		h.Logger.Debug("a command was neither acknowledged nor put back; it comes again", "error", err)
+	}
 }
 
 // reactionName is the durable name of the reactions on a shard.
 const reactionName = "reactions"
 
-// react follows one shard of the log. Reactions to different sessions do not
-// wait for each other; those to one session keep their order.
+// reactionTimeout bounds one reaction, below the time after which the fact is
+// handed out again.
+const reactionTimeout = 20 * time.Second
+
+// react follows one shard of the log, fact by fact. One that fails is put back
+// and comes again after later ones.
 func (h *Host) react(ctx context.Context, shard int) error {
 	r := &jetstream.Reaction{Conn: h.options.Conn, Name: reactionName, Shard: shard}
 	if err := h.rewind(ctx, r, shard); err != nil {
@@ -155,6 +190,8 @@ func (h *Host) react(ctx context.Context, shard int) error {
 		if err != nil {
 			return err
 		}
+		ctx, cancel := context.WithTimeout(ctx, reactionTimeout)
+		defer cancel()
 		if err := h.React(ctx, &f.Event, events.Position{Shard: shard, Sequence: f.Sequence}); err != nil {
 			h.Logger.Warn("a fact is put back", "error", err)
 			return f.Later(f.Backoff())
@@ -163,9 +200,10 @@ func (h *Host) react(ctx context.Context, shard int) error {
 	})
 }
 
-// unsynced is how many facts before the newest public event are told again at a
-// start: public events are not synced, and the newest may be lost.
-const unsynced = 1000
+// unordered is how many facts before the newest one that was told are told again
+// when public events were lost: a fact that was put back is told later than those
+// after it.
+const unordered = 64
 
 // rewind goes back to where the public stream may have lost what was told.
 func (h *Host) rewind(ctx context.Context, r *jetstream.Reaction, shard int) error {
@@ -177,8 +215,18 @@ func (h *Host) rewind(ctx context.Context, r *jetstream.Reaction, shard int) err
 	if err != nil {
 		return err
 	}
-	if newest := told[shard]; newest < floor {
-		return r.Rewind(ctx, newest-min(newest, unsynced)+1)
+	newest, found := told[shard]
+	if !found {
+		end, err := h.public.End(ctx)
+		if err != nil {
+			return err
+		}
+		if end > 0 {
+			newest = floor // the events of this shard have aged out
+		}
+	}
+	if newest < floor {
+		return r.Rewind(ctx, newest-min(newest, unordered)+1)
 	}
 	return nil
 }

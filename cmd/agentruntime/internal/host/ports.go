@@ -95,7 +95,7 @@ func newLeases(conn *jetstream.Conn, ttl time.Duration) *leases {
 }
 
 func entry(l handlers.Lease) jetstream.Lease {
-	return jetstream.Lease{Worker: l.Worker, ClaimID: l.Claim, Epoch: l.Epoch}
+	return jetstream.Lease{Worker: l.Worker, ClaimID: l.Claim, Epoch: l.Epoch, Note: l.Note}
 }
 
 // Take implements handlers.Leases. The claim in the log has decided; whatever
@@ -147,7 +147,7 @@ func (l *leases) Renew(ctx context.Context, key events.Key, lease handlers.Lease
 	switch {
 	case observeErr != nil:
 		return errors.Join(err, observeErr)
-	case o.Held && o.Lease != entry(lease):
+	case o.Held && o.Lease.ClaimID != lease.Claim:
 		return fmt.Errorf("%w: session %s is held by worker %s", handlers.ErrLeaseLost, key, o.Lease.Worker)
 	}
 	l.remember(lease.Claim, o.Revision) // ours, or lost with its bucket: the next renewal writes it
@@ -164,6 +164,12 @@ func (l *leases) Release(ctx context.Context, key events.Key, lease handlers.Lea
 }
 
 // Silent implements handlers.Leases.
-func (l *leases) Silent(ctx context.Context, key events.Key) (time.Duration, error) {
-	return l.watch.Silent(ctx, key)
+func (l *leases) Silent(ctx context.Context, key events.Key, claim string) (time.Duration, error) {
+	return l.watch.Silent(ctx, key, claim)
+}
+
+// Note implements handlers.Notes.
+func (l *leases) Note(ctx context.Context, key events.Key) (string, error) {
+	o, err := l.Observe(ctx, key)
+	return o.Lease.Note, err
 }
