@@ -2,9 +2,12 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -33,6 +36,11 @@ func (f *folders) versions() ([]handlers.Version, error) {
 	}
 	set, err := files.Load(f.agents, f.capabilities)
 	if err != nil {
+		for _, folder := range []string{f.agents, f.capabilities} {
+			if _, missing := os.Stat(folder); folder != "" && errors.Is(missing, fs.ErrNotExist) {
+				return nil, usage(err)
+			}
+		}
 		return nil, failed(err)
 	}
 	versions, err := set.Versions()
@@ -58,11 +66,11 @@ func (a *app) agentsCheckCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var list []appliedAgent
+		list := []appliedAgent{}
 		for _, v := range versions {
 			list = append(list, appliedAgent{Agent: v.Agent.Slug, Capabilities: append([]string{}, v.Agent.Capabilities...)})
 		}
-		return a.show(list, func(w io.Writer) { fmt.Fprintf(w, "%d agents are right\n", len(list)) })
+		return a.show(list, func(w io.Writer) { fmt.Fprintf(w, "nothing is wrong; agents: %d\n", len(list)) })
 	}
 	return cmd
 }
@@ -78,7 +86,7 @@ func (a *app) agentsApplyCommand() *cobra.Command {
 			return err
 		}
 		return a.withClient(func(ctx context.Context, c *client) error {
-			var list []appliedAgent
+			list := []appliedAgent{}
 			for i := range versions {
 				var applied handlers.AppliedAnswer
 				if err := c.ask(ctx, handlers.VerbAgentsApply, nil, &versions[i], &applied); err != nil {

@@ -5,15 +5,37 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/handlers"
 	"github.com/agentruntime/agentruntime/jetstream"
 )
 
+// checkFiles refuses a credentials file that cannot be read, before a server is
+// asked for.
+func (a *app) checkFiles() error {
+	for _, file := range []string{a.config.NATS.Creds, a.config.NATS.NKey, a.config.NATS.TLSCert, a.config.NATS.TLSKey, a.config.NATS.TLSCA} {
+		if file == "" {
+			continue
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			return usage(fmt.Errorf("read credentials: %w", err))
+		}
+		_ = f.Close() // it was only opened
+	}
+	return nil
+}
+
 // connect connects to the configured NATS system.
 func (a *app) connect(name string) (*jetstream.Conn, error) {
+	if err := a.checkFiles(); err != nil {
+		return nil, err
+	}
 	c := a.config.Connection(name)
 	c.Timeout = a.flags.timeout
 	conn, err := jetstream.Connect(c)
@@ -39,6 +61,9 @@ func (a *app) withClient(f func(ctx context.Context, c *client) error) error {
 	return f(a.ctx, &client{a, conn})
 }
 
+// errNoWorker means that nobody listens for requests.
+var errNoWorker = errors.New("no worker answers")
+
 // ask makes one request and reads the answer.
 func (c *client) ask(ctx context.Context, verb string, header map[string]string, request, answer any) error {
 	data, ok := request.([]byte)
@@ -52,11 +77,15 @@ func (c *client) ask(ctx context.Context, verb string, header map[string]string,
 	var refused *jetstream.ServiceError
 	switch {
 	case errors.Is(err, jetstream.ErrNoService):
-		return unreachable(fmt.Errorf("no worker answers at %s; start one with \"agentruntime dev\" or \"agentruntime serve\"", orDefault(c.app.config.NATS.Server, "nats://127.0.0.1:4222")))
+		return unreachable(fmt.Errorf("%w at %s; start one with \"agentruntime dev\" or \"agentruntime serve\"", errNoWorker, orDefault(c.app.config.NATS.Server, "nats://127.0.0.1:4222")))
 	case errors.As(err, &refused) && refused.Code == handlers.CodeUnavailable:
 		return unreachable(fmt.Errorf("%s: %s", verb, refused.Description))
 	case errors.As(err, &refused):
 		return failed(&handlers.APIError{Code: refused.Code, Message: refused.Description})
+	case errors.Is(err, nats.ErrMaxPayload):
+		return failed(fmt.Errorf("%s: the request has %d bytes, and NATS takes %d at a time; make it smaller", verb, len(data), c.conn.NATS().MaxPayload()))
+	case errors.Is(err, context.DeadlineExceeded):
+		return unreachable(fmt.Errorf("%s: no answer within %s; ask again, with a longer --timeout if need be", verb, c.app.flags.timeout))
 	case err != nil:
 		return unreachable(fmt.Errorf("%s: %w", verb, err))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -41,7 +42,11 @@ func (a *app) devCommand() *cobra.Command {
 		if f.once && f.agents != "" {
 			return usage(errors.New("--once runs the sample and does not go with --agents"))
 		}
-		return a.dev(&f)
+		f.metrics = orDefault(f.metrics, a.config.Metrics)
+		if err := errors.Join(checkAddress("--listen", f.listen), checkMetrics(f.metrics)); err != nil {
+			return err
+		}
+		return a.unlessStopped(a.dev(&f))
 	}
 	return cmd
 }
@@ -59,6 +64,7 @@ func (a *app) devData(f *devFlags) (string, error) {
 }
 
 func (a *app) dev(f *devFlags) error {
+	read := f.fingerprint()
 	versions, err := a.devVersions(f)
 	if err != nil {
 		return err
@@ -73,9 +79,8 @@ func (a *app) dev(f *devFlags) error {
 		return failed(err)
 	}
 	defer server.Shutdown()
-	connection := a.config.Connection("agentruntime dev")
-	connection.Logger = logger
-	conn, err := server.Connect(connection)
+	// Credentials of the environment are for other servers.
+	conn, err := server.Connect(jetstream.Config{Name: "agentruntime dev", Logger: logger, Layout: a.config.Connection("").Layout})
 	if err != nil {
 		return failed(err)
 	}
@@ -104,6 +109,7 @@ func (a *app) dev(f *devFlags) error {
 			return failed(err)
 		}
 	}
+	w.definitions = read
 	return a.devRun(f, w, conn, server.ClientURL(), data)
 }
 
@@ -144,38 +150,69 @@ func (a *app) devRun(f *devFlags, w *worker, conn *jetstream.Conn, url, data str
 		return err
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- w.host.Run(ctx, a.kill) }()
+	go func() {
+		defer stop() // without a worker the sample would wait for ever
+		ended <- w.host.Run(ctx, a.kill)
+	}()
 	<-w.host.Ready()
+	if err := a.answers(ctx, conn); err != nil && ctx.Err() == nil {
+		return err
+	}
 	a.greet(f, url, data, metrics)
 	var sampleErr error
 	if f.agents == "" {
 		sampleErr = a.runSample(ctx, conn)
-	} else {
-		go w.reload(ctx, &f.folders)
 	}
 	switch {
 	case f.once:
 		stop()
 	case ctx.Err() == nil:
 		if sampleErr != nil {
-			a.say("\n%v", sampleErr)
+			a.complain(sampleErr)
 			sampleErr = nil
 		}
 		a.invite(f, url)
+		if f.agents != "" {
+			w.reload(ctx, &f.folders)
+		}
 	default:
 		sampleErr = nil // told to stop meanwhile
 	}
+	defer context.AfterFunc(a.ctx, func() {
+		if events.Sleep(life, stoppingAfter) == nil {
+			fmt.Fprintln(a.err, "stopping: calls under way may end; press Ctrl-C again to stop at once")
+		}
+	})()
 	if err := <-ended; err != nil {
 		return failed(fmt.Errorf("the worker ended: %w", err))
 	}
 	return sampleErr
 }
 
+// answerPause is the pause before a worker that does not answer yet is asked
+// again.
+const answerPause = 5 * time.Millisecond
+
+// answers waits until the worker of this process answers requests, which it
+// begins to do a moment after it is ready.
+func (a *app) answers(ctx context.Context, conn *jetstream.Conn) error {
+	for {
+		var agents handlers.AgentsAnswer
+		err := (&client{a, conn}).ask(ctx, handlers.VerbAgentsList, nil, struct{}{}, &agents)
+		if !errors.Is(err, errNoWorker) || events.Sleep(ctx, answerPause) != nil {
+			return err
+		}
+	}
+}
+
+// stoppingAfter is how long a stop may take before it is explained.
+const stoppingAfter = time.Second
+
 // devMetrics listens at the default address, or at a free port beside another
 // worker.
 func (a *app) devMetrics(ctx context.Context, w *worker, conn *jetstream.Conn, f *devFlags) (string, error) {
-	if at := orDefault(f.metrics, a.config.Metrics); at != "" {
-		return w.serveMetrics(ctx, conn, at)
+	if f.metrics != "" {
+		return w.serveMetrics(ctx, conn, f.metrics)
 	}
 	at, err := w.serveMetrics(ctx, conn, defaultMetrics)
 	if err != nil {
@@ -184,9 +221,18 @@ func (a *app) devMetrics(ctx context.Context, w *worker, conn *jetstream.Conn, f
 	return at, nil
 }
 
+// isLoopback reports whether an address is this machine's alone.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 func (a *app) greet(f *devFlags, url, data, metrics string) {
 	a.say("agentruntime %s", version())
 	a.say("  NATS       %s", orDefault(url, "inside this process only"))
+	if host, _, err := net.SplitHostPort(f.listen); err == nil && !isLoopback(host) {
+		a.say("             reachable from other machines, without a password: use this for trials only")
+	}
 	a.say("  data       %s", data)
 	a.say("  namespace  %s", a.config.Namespace)
 	if metrics != "" {
@@ -225,9 +271,9 @@ func (a *app) invite(f *devFlags, url string) {
 func (a *app) runSample(ctx context.Context, conn *jetstream.Conn) error {
 	c := &client{a, conn}
 	public := &jetstream.Public{Conn: conn}
-	after, err := public.End(ctx)
+	after, err := a.end(ctx, public)
 	if err != nil {
-		return unreachable(err)
+		return err
 	}
 	a.say("\nThe sample: agent %s reads a ticket.", sample.Agent)
 	admitted, err := c.command(ctx, "sample-"+time.Now().UTC().Format("20060102T150405.000"), events.StartRun{Agent: sample.Agent, Message: sample.Ticket})
@@ -269,26 +315,39 @@ func (a *app) await(ctx context.Context, public *jetstream.Public, run string, a
 // reloadEvery is how often the definition files are looked at.
 const reloadEvery = time.Second
 
-// reload applies changed definition files. What is wrong with them is said, and
-// the versions before stay current.
+// fingerprint tells whether files have changed. Folders that cannot be read have
+// none; reading them says why.
+func (f *folders) fingerprint() string {
+	text, err := files.Fingerprint(f.agents, f.capabilities)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// reload applies changed definition files until ctx ends. What is wrong with
+// them is said, and the versions before stay current.
 func (w *worker) reload(ctx context.Context, f *folders) {
-	last, err := files.Fingerprint(f.agents, f.capabilities)
 	for ; ctx.Err() == nil; _ = events.Sleep(ctx, reloadEvery) {
-		var now string
-		if now, err = files.Fingerprint(f.agents, f.capabilities); err != nil || now == last {
+		now := f.fingerprint()
+		if now == w.definitions {
 			continue
 		}
-		last = now
 		versions, err := f.versions()
-		if err != nil {
-			w.app.say("not reloaded: %v", err)
-			continue
-		}
 		for i := range versions {
-			if _, err := w.host.Apply(ctx, w.app.config.Namespace, &versions[i]); err != nil {
-				w.app.say("not reloaded: %v", err)
+			if _, applying := w.host.Apply(ctx, w.app.config.Namespace, &versions[i]); applying != nil {
+				err = errors.Join(err, applying)
+				now = "" // it may go better the next time
 			}
 		}
-		w.app.say("reloaded %d agents; runs under way keep their versions", len(versions))
+		w.definitions = now
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			w.app.complain(fmt.Errorf("not reloaded: %w", err))
+			continue
+		}
+		w.app.say("reloaded; agents: %d. Runs under way keep their versions", len(versions))
 	}
 }

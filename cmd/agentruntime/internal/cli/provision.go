@@ -1,16 +1,35 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/agentruntime/agentruntime/jetstream"
 )
 
 // provisioned is what provision prints.
 type provisioned struct {
 	Shards   int `json:"shards"`
 	Replicas int `json:"replicas"`
+}
+
+// provisionTimeouts is how many time-outs of one request the streams may take:
+// servers that have just started elect their leaders first.
+const provisionTimeouts = 6
+
+// provision makes the streams that are missing. A system that does not answer
+// is waited for, though not for ever.
+func (a *app) provision(ctx context.Context, conn *jetstream.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, provisionTimeouts*a.flags.timeout)
+	defer cancel()
+	err := conn.Provision(ctx)
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w; is JetStream enabled for this account?", err)
+	}
+	return startError(err)
 }
 
 func (a *app) provisionCommand() *cobra.Command {
@@ -23,8 +42,8 @@ func (a *app) provisionCommand() *cobra.Command {
 				return err
 			}
 			defer conn.Close()
-			if err := conn.Provision(a.ctx); err != nil {
-				return startError(err)
+			if err := a.provision(a.ctx, conn); err != nil {
+				return err
 			}
 			p := provisioned{conn.Layout().Shards, conn.Layout().Replicas}
 			return a.show(p, func(w io.Writer) {

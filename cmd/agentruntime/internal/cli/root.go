@@ -7,14 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/config"
+	"github.com/agentruntime/agentruntime/handlers"
 )
 
 // The exit codes. They are promises.
@@ -62,22 +65,56 @@ type flags struct {
 func Main(args []string, getenv func(string) string, in io.Reader, out, errOut io.Writer) int {
 	ctx, kill, stop := signals()
 	defer stop()
-	a := &app{getenv: getenv, in: in, out: out, err: errOut, ctx: ctx, kill: kill}
+	return run(ctx, kill, args, getenv, in, out, errOut)
+}
+
+// run is Main without the signals: a verb that stays lets its work end when ctx
+// ends, and leaves at once when kill does.
+func run(ctx, kill context.Context, args []string, getenv func(string) string, in io.Reader, out, errOut io.Writer) int {
+	written := &tracked{Writer: out}
+	a := &app{getenv: getenv, in: in, out: written, err: errOut, ctx: ctx, kill: kill}
 	root := a.root()
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // nil would stand for the process's own
 	root.SetIn(in)
-	root.SetOut(out)
+	root.SetOut(written)
 	root.SetErr(errOut)
 	err := root.ExecuteContext(ctx)
+	if written.failed != nil {
+		err = failed(fmt.Errorf("write the output: %w", written.failed))
+	}
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(errOut, "agentruntime: %v\n", err)
+	a.complain(err)
 	var c *coded
 	if errors.As(err, &c) {
 		return c.code
 	}
 	return exitUsage // what cobra itself refuses
+}
+
+// tracked remembers that a write failed: output that was lost is no success.
+type tracked struct {
+	io.Writer
+	failed error
+}
+
+func (t *tracked) Write(p []byte) (int, error) {
+	n, err := t.Writer.Write(p)
+	if err != nil && t.failed == nil {
+		t.failed = err
+	}
+	return n, err
+}
+
+// complain says on standard error what went wrong, without the secrets of the
+// configuration.
+func (a *app) complain(err error) {
+	text := err.Error()
+	if a.config != nil {
+		text = handlers.Secrets(a.config.Secrets()).Redact(text)
+	}
+	fmt.Fprintf(a.err, "agentruntime: %s\n", text)
 }
 
 // signals returns a context that ends with the first SIGINT or SIGTERM and one
@@ -135,6 +172,12 @@ func (a *app) configure(*cobra.Command) error {
 	if a.flags.output != "text" && a.flags.output != "json" {
 		return usage(fmt.Errorf("--output %q: must be text or json", a.flags.output))
 	}
+	if a.flags.timeout <= 0 {
+		return usage(fmt.Errorf("--timeout %s: must be positive", a.flags.timeout))
+	}
+	if a.flags.timeout <= 0 {
+		return usage(fmt.Errorf("--timeout %s: must be positive", a.flags.timeout))
+	}
 	c, err := config.Read(a.flags.file, a.getenv)
 	if err != nil {
 		return usage(err)
@@ -148,11 +191,31 @@ func (a *app) configure(*cobra.Command) error {
 			*field = *flag
 		}
 	}
+	a.config = c
 	if err := c.Check(); err != nil {
 		return usage(err)
 	}
-	a.config = c
 	return nil
+}
+
+// checkAddress refuses what can be no address to listen at.
+func checkAddress(flag, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return usage(fmt.Errorf("%s %q is no address; write it as 127.0.0.1:4222", flag, address))
+	}
+	return nil
+}
+
+// checkMetrics is checkAddress for what may be off or left open.
+func checkMetrics(address string) error {
+	if address == "" || address == "off" {
+		return nil
+	}
+	return checkAddress("the address of the metrics", address)
 }
 
 // group is a command that only has others below it.

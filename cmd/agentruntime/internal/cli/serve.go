@@ -23,7 +23,11 @@ func (a *app) serveCommand() *cobra.Command {
 	cmd.Flags().StringVar(&metrics, "metrics", "", "address for /metrics, /healthz and /readyz, or off (AGENTRUNTIME_METRICS; default "+defaultMetrics+")")
 	cmd.Flags().StringVar(&scripts, "scripts", "", "folder of <name>.script.yaml files for scripted/<name> models")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		return a.serve(orDefault(data, a.config.Worker.Data), orDefault(orDefault(metrics, a.config.Metrics), defaultMetrics), scripts)
+		at := orDefault(orDefault(metrics, a.config.Metrics), defaultMetrics)
+		if err := checkMetrics(at); err != nil {
+			return err
+		}
+		return a.unlessStopped(a.serve(orDefault(data, a.config.Worker.Data), at, scripts))
 	}
 	return cmd
 }
@@ -35,6 +39,9 @@ func (a *app) serve(data, metrics, scripts string) error {
 			return failed(err)
 		}
 		defer lock.Close()
+	}
+	if err := a.checkFiles(); err != nil {
+		return err
 	}
 	logger := a.logger("json", "info")
 	connection := a.config.Connection("agentruntime worker")

@@ -20,6 +20,8 @@ type worker struct {
 	metrics *host.Metrics
 	scripts *executor.Factory
 	logger  *slog.Logger
+
+	definitions string // the fingerprint of the files that were applied last, in dev
 }
 
 // logger logs to standard error, without secrets.
@@ -66,8 +68,8 @@ func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models
 // prepare makes the streams that are missing and refuses settings that would
 // break a guarantee.
 func (w *worker) prepare(ctx context.Context, conn *jetstream.Conn) error {
-	if err := conn.Provision(ctx); err != nil {
-		return startError(err)
+	if err := w.app.provision(ctx, conn); err != nil {
+		return err
 	}
 	findings, err := conn.Check(ctx)
 	if err != nil {
@@ -81,8 +83,20 @@ func (w *worker) prepare(ctx context.Context, conn *jetstream.Conn) error {
 	return nil
 }
 
+// unlessStopped drops an error that comes of being told to stop before the
+// worker ran.
+func (a *app) unlessStopped(err error) error {
+	if a.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
 // startError tells a wrong setting from a server that cannot be reached.
 func startError(err error) error {
+	if err == nil {
+		return nil
+	}
 	var setting *jetstream.SettingError
 	var shard *jetstream.MissingShardError
 	if errors.As(err, &setting) || errors.As(err, &shard) {
@@ -109,7 +123,7 @@ func (w *worker) serveMetrics(ctx context.Context, conn *jetstream.Conn, address
 		return nil
 	})
 	if err != nil {
-		return "", usage(err)
+		return "", failed(err)
 	}
 	return at, nil
 }

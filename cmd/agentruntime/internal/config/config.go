@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -91,10 +93,8 @@ func Read(file string, getenv func(string) string) (*Config, error) {
 		if err != nil {
 			return nil, &Error{file, fmt.Sprintf("cannot be read: %v", err)}
 		}
-		d := yaml.NewDecoder(bytes.NewReader(data))
-		d.KnownFields(true)
-		if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
-			return nil, &Error{file, err.Error()}
+		if err := c.decode(data); err != nil {
+			return nil, &Error{file, strings.Join(strings.Fields(err.Error()), " ")}
 		}
 	}
 	c.environment(getenv)
@@ -102,6 +102,26 @@ func Read(file string, getenv func(string) string) (*Config, error) {
 		c.Namespace = "default"
 	}
 	return c, c.Check()
+}
+
+// decode reads the one document of a file; an empty file has none.
+func (c *Config) decode(data []byte) error {
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(c); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+	var more yaml.Node
+	switch err := d.Decode(&more); {
+	case err == nil:
+		return fmt.Errorf("line %d: a second document: a configuration is one", more.Line)
+	case !errors.Is(err, io.EOF):
+		return err
+	}
+	return nil
 }
 
 // environment lays the variables over the file.
@@ -161,12 +181,28 @@ func (c *Config) Connection(name string) jetstream.Config {
 		Layout: jetstream.Layout{Shards: c.Layout.Shards, Replicas: c.Layout.Replicas, EventAge: c.Layout.EventAge, DeadAge: c.Layout.DeadAge}}
 }
 
-// Secrets returns the values that must not be shown anywhere.
+// Secrets returns the values that must not be shown anywhere, those that stand
+// in URLs among them.
 func (c *Config) Secrets() []string {
 	var list []string
-	for _, s := range []string{c.NATS.Password, c.NATS.Token, c.OpenAI.Key} {
+	add := func(s string) {
 		if s != "" {
 			list = append(list, s)
+		}
+	}
+	add(c.NATS.Password)
+	add(c.NATS.Token)
+	add(c.OpenAI.Key)
+	for _, address := range append(strings.Split(c.NATS.Server, ","), c.OpenAI.BaseURL) {
+		u, err := url.Parse(strings.TrimSpace(address))
+		if err != nil || u.User == nil {
+			continue
+		}
+		// A user name alone is a token.
+		if password, set := u.User.Password(); set {
+			add(password)
+		} else {
+			add(u.User.Username())
 		}
 	}
 	return list

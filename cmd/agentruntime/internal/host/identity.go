@@ -25,7 +25,8 @@ func NewIdentity(name, folder string) (Identity, error) {
 	}
 	file := filepath.Join(folder, "worker-id")
 	data, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
+	// A start that was killed while it wrote the id has left none.
+	if errors.Is(err, os.ErrNotExist) || err == nil && strings.TrimSpace(string(data)) == "" {
 		data = []byte(rand.Text())
 		err = os.WriteFile(file, data, 0o600)
 	}
@@ -42,6 +43,7 @@ func (i Identity) String() string { return i.name + "/" + i.folder + "/" + i.sta
 // Gone reports whether a worker is an earlier start with the folder that this
 // one has locked: it has ended, however it ended.
 func (i Identity) Gone(worker string) bool {
-	parts := strings.Split(worker, "/")
-	return len(parts) == 3 && i.folder != "" && parts[1] == i.folder && parts[2] != i.start
+	parts := strings.Split(worker, "/") // a name may have slashes as well
+	n := len(parts)
+	return n >= 3 && i.folder != "" && parts[n-2] == i.folder && parts[n-1] != i.start
 }

@@ -1,0 +1,239 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/config"
+	"github.com/agentruntime/agentruntime/jetstream"
+)
+
+// environment is what a process finds in its variables.
+type environment map[string]string
+
+func (e environment) get(name string) string { return e[name] }
+
+func write(t testing.TB, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// refused demands that a configuration is refused in one line that names where
+// and says each of the words.
+func refused(t *testing.T, err error, source string, words ...string) {
+	t.Helper()
+	var wrong *config.Error
+	if !errors.As(err, &wrong) {
+		t.Fatalf("error %v, want one about %s", err, source)
+	}
+	if wrong.Source != source {
+		t.Errorf("the error is about %s, want %s", wrong.Source, source)
+	}
+	for _, word := range append(words, source) {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("the error %q does not say %q", err, word)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("the error has several lines: %q", err)
+	}
+}
+
+// full is what the example file says.
+func full() *config.Config {
+	return &config.Config{
+		Namespace: "support",
+		NATS: config.NATS{Server: "nats://nats-1:4222,nats://nats-2:4222", Creds: "worker.creds", NKey: "worker.nk", User: "worker",
+			TLSCert: "worker.crt", TLSKey: "worker.key", TLSCA: "ca.crt", InboxPrefix: "_INBOX_worker"},
+		Layout:  config.Layout{Shards: 8, Replicas: 3, EventAge: 72 * time.Hour, DeadAge: 720 * time.Hour},
+		Worker:  config.Worker{Name: "worker-1", Data: "/var/lib/agentruntime", Slots: 64, Lease: 5 * time.Second, Grace: time.Minute},
+		OpenAI:  config.OpenAI{BaseURL: "http://127.0.0.1:11434/v1", ContextTokens: 32000},
+		Metrics: "127.0.0.1:9465",
+		Log:     config.Log{Level: "debug", Format: "json"},
+	}
+}
+
+func TestTheExampleFileGivesEveryFieldAValue(t *testing.T) {
+	c, err := config.Read("testdata/config.yaml", environment{}.get)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(full(), c); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	for _, field := range unset(reflect.ValueOf(*c), "") {
+		if !slices.Contains([]string{"NATS.Password", "NATS.Token", "OpenAI.Key"}, field) {
+			t.Errorf("the example file does not show %s", field)
+		}
+	}
+}
+
+// unset lists the fields of a structure that have their zero value.
+func unset(v reflect.Value, path string) []string {
+	var list []string
+	for i := range v.NumField() {
+		name := strings.TrimPrefix(path+"."+v.Type().Field(i).Name, ".")
+		switch field := v.Field(i); {
+		case field.Kind() == reflect.Struct:
+			list = append(list, unset(field, name)...)
+		case field.IsZero():
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+func TestWithoutFileAndEnvironmentTheDefaultsCount(t *testing.T) {
+	for name, file := range map[string]string{"no file": "", "an empty file": write(t, ""), "comments alone": write(t, "# nothing\n")} {
+		c, err := config.Read(file, environment{}.get)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(&config.Config{Namespace: "default"}, c); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestTheEnvironmentComesBeforeTheFile(t *testing.T) {
+	env := environment{
+		"AGENTRUNTIME_NAMESPACE": "env", "AGENTRUNTIME_METRICS": "off", "AGENTRUNTIME_DATA": "/env", "AGENTRUNTIME_WORKER": "w-env",
+		"NATS_URL": "nats://env", "NATS_CREDS": "env.creds", "NATS_NKEY": "env.nk", "NATS_USER": "u", "NATS_PASSWORD": "p", "NATS_TOKEN": "t",
+		"NATS_CERT": "env.crt", "NATS_KEY": "env.key", "NATS_CA": "env-ca.crt", "NATS_INBOX_PREFIX": "_INBOX_env",
+		"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://env",
+	}
+	c, err := config.Read("testdata/config.yaml", env.get)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := full()
+	want.Namespace, want.Metrics, want.Worker.Data, want.Worker.Name = "env", "off", "/env", "w-env"
+	want.NATS = config.NATS{Server: "nats://env", Creds: "env.creds", NKey: "env.nk", User: "u", Password: "p", Token: "t",
+		TLSCert: "env.crt", TLSKey: "env.key", TLSCA: "env-ca.crt", InboxPrefix: "_INBOX_env"}
+	want.OpenAI.Key, want.OpenAI.BaseURL = "k", "http://env"
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	if want := []string{"p", "t", "k"}; !slices.Equal(c.Secrets(), want) {
+		t.Errorf("secrets %q, want %q", c.Secrets(), want)
+	}
+}
+
+func TestTheFlagNamesTheFileBeforeTheEnvironmentDoes(t *testing.T) {
+	flag, env := write(t, "namespace: flag\n"), environment{"AGENTRUNTIME_CONFIG": write(t, "namespace: env\n")}
+	for file, want := range map[string]string{flag: "flag", "": "env"} {
+		if c, err := config.Read(file, env.get); err != nil || c.Namespace != want {
+			t.Errorf("with --config %q: %+v, %v; want namespace %s", file, c, err, want)
+		}
+	}
+}
+
+func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "config.yaml")
+	_, err := config.Read(missing, environment{}.get)
+	refused(t, err, missing, "cannot be read")
+	folder := t.TempDir()
+	_, err = config.Read("", environment{"AGENTRUNTIME_CONFIG": folder}.get)
+	refused(t, err, folder, "cannot be read")
+}
+
+func TestWhatAFileMayNotSayIsRefusedWithItsLine(t *testing.T) {
+	for text, words := range map[string][]string{
+		"namespace: a\nnamespaces: b\n":                  {"line 2", "namespaces"},
+		"nats:\n  server: a\n  url: b\nlogs: {}\n":       {"line 3", "url", "line 4", "logs"},
+		"worker:\n  lease: ten\n":                        {"line 2", "ten"},
+		"layout: [8]\n":                                  {"line 1"},
+		"layout:\n  shards: many\n":                      {"line 2", "many"},
+		"namespace: a\nnamespace: b\n":                   {"line 2", "namespace"},
+		"namespace: 'a\n":                                {"line"},
+		"namespace: a\n---\nnamespace: b\n":              {"line 2", "second document"},
+		"namespace: a\n---\nnamespace: 'b\n":             {"line"},
+		"worker: {}\n# a comment\n\nworkers: {slots: 1}": {"line 4", "workers"},
+	} {
+		file := write(t, text)
+		_, err := config.Read(file, environment{}.get)
+		refused(t, err, file, words...)
+	}
+}
+
+func TestASecretDoesNotStandInAFile(t *testing.T) {
+	for _, field := range []string{"nats: { password: hunter2 }", "nats: { token: hunter2 }", "openai: { key: hunter2 }", "openai: { api_key: hunter2 }"} {
+		file := write(t, field+"\n")
+		_, err := config.Read(file, environment{}.get)
+		refused(t, err, file, "line 1", "not found")
+		if strings.Contains(fmt.Sprint(err), "hunter2") {
+			t.Errorf("the error shows the secret: %v", err)
+		}
+	}
+}
+
+func TestSecretsOfURLsAreSecretsToo(t *testing.T) {
+	c := config.Config{NATS: config.NATS{Server: "nats://u:pw@a:4222, nats://tok@b:4222,c:4222"}, OpenAI: config.OpenAI{BaseURL: "https://u:key@c/v1"}}
+	if want := []string{"pw", "tok", "key"}; !slices.Equal(c.Secrets(), want) {
+		t.Errorf("secrets %q, want %q", c.Secrets(), want)
+	}
+	if none := (&config.Config{NATS: config.NATS{Server: "nats://a:4222"}}).Secrets(); len(none) != 0 {
+		t.Errorf("secrets %q of a configuration without any", none)
+	}
+}
+
+func TestValuesThatCannotWorkAreRefused(t *testing.T) {
+	for text, source := range map[string]string{
+		"namespace: a.b":                        "namespace",
+		"namespace: -a":                         "namespace",
+		"namespace: " + strings.Repeat("a", 41): "namespace",
+		"layout: { shards: -1 }":                "layout.shards",
+		"layout: { shards: 65 }":                "layout.shards",
+		"layout: { replicas: -1 }":              "layout.replicas",
+		"layout: { replicas: 2 }":               "layout.replicas",
+		"layout: { replicas: 4 }":               "layout.replicas",
+		"layout: { replicas: 6 }":               "layout.replicas",
+		"layout: { event_age: -1h }":            "layout.event_age",
+		"layout: { dead_age: -1h }":             "layout.dead_age",
+		"worker: { slots: -1 }":                 "worker.slots",
+		"worker: { lease: 1s }":                 "worker.lease",
+		"worker: { lease: 2500ms }":             "worker.lease",
+		"worker: { lease: -10s }":               "worker.lease",
+		"worker: { grace: -1s }":                "worker.grace",
+		"openai: { context_tokens: -1 }":        "openai.context_tokens",
+		"log: { level: loud }":                  "log.level",
+		"log: { format: xml }":                  "log.format",
+	} {
+		_, err := config.Read(write(t, text), environment{}.get)
+		refused(t, err, source, "must be")
+	}
+	for _, text := range []string{
+		"layout: { shards: 64, replicas: 5 }", "layout: { shards: 1, replicas: 1 }", "worker: { lease: 2s }",
+		"log: { level: warn, format: text }", "log: { level: error }", "log: { level: info }", "namespace: " + strings.Repeat("a", 40),
+	} {
+		if _, err := config.Read(write(t, text), environment{}.get); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	_, err := config.Read("", environment{"AGENTRUNTIME_NAMESPACE": "a b"}.get)
+	refused(t, err, "namespace", "must be")
+}
+
+func TestAConnectionIsMadeAsConfigured(t *testing.T) {
+	c := full()
+	c.NATS.Password, c.NATS.Token = "p", "t"
+	want := jetstream.Config{Servers: c.NATS.Server, Name: "me", Creds: "worker.creds", NKey: "worker.nk", User: "worker", Password: "p", Token: "t",
+		TLSCert: "worker.crt", TLSKey: "worker.key", TLSCA: "ca.crt", InboxPrefix: "_INBOX_worker",
+		Layout: jetstream.Layout{Shards: 8, Replicas: 3, EventAge: 72 * time.Hour, DeadAge: 720 * time.Hour}}
+	if diff := cmp.Diff(want, c.Connection("me")); diff != "" {
+		t.Errorf("connection (-want +got):\n%s", diff)
+	}
+}
