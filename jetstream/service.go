@@ -15,6 +15,9 @@ type Service struct {
 	Conn    *Conn
 	Version string // of the program, as semantic version
 
+	// Started, when set, is called once requests reach the service.
+	Started func()
+
 	// Answer answers one request. The code of an error is one stable word.
 	Answer func(ctx context.Context, namespace, verb string, header map[string][]string, data []byte) (answer []byte, code string, err error)
 }
@@ -26,7 +29,7 @@ const maxRequests = 64
 // Run serves until ctx ends, and then answers what it has taken.
 func (s *Service) Run(ctx context.Context) error {
 	slots := make(chan struct{}, maxRequests)
-	var open sync.WaitGroup
+	open := requests{}
 	service, err := micro.AddService(s.Conn.nc, micro.Config{
 		Name:        "agentruntime",
 		Version:     s.Version,
@@ -38,20 +41,55 @@ func (s *Service) Run(ctx context.Context) error {
 					return // whoever asks so wants the answer stored, not read
 				}
 				slots <- struct{}{}
-				open.Go(func() {
-					defer func() { <-slots }()
+				if !open.begin() {
+					<-slots
+					return // the process is going away; another one answers
+				}
+				go func() {
+					defer func() { <-slots; open.end() }()
 					s.answer(context.WithoutCancel(ctx), r)
-				})
+				}()
 			}),
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("serve agent.api: %w", translate(err))
 	}
+	// A server that is away just now is told when it is back.
+	_ = s.Conn.nc.FlushTimeout(s.Conn.timeout)
+	if s.Started != nil {
+		s.Started()
+	}
 	<-ctx.Done()
 	err = service.Stop()
-	open.Wait()
+	open.finish()
 	return translate(err)
+}
+
+// requests counts those that are being answered, until no more are taken.
+type requests struct {
+	mu     sync.Mutex
+	closed bool
+	open   sync.WaitGroup
+}
+
+func (r *requests) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.open.Add(1)
+	}
+	return !r.closed
+}
+
+func (r *requests) end() { r.open.Done() }
+
+// finish takes no more and waits for those that are open.
+func (r *requests) finish() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.open.Wait()
 }
 
 // isOwnSubject reports whether a subject is the service's or the server's own.
@@ -68,9 +106,11 @@ func (s *Service) answer(ctx context.Context, r micro.Request) {
 	if most := s.Conn.nc.MaxPayload(); err == nil && int64(len(answer)) > most {
 		code, err = "too_large", fmt.Errorf("the answer has %d bytes, the server carries %d: ask for less", len(answer), most)
 	}
-	// A client that has gone is not told.
+	// A client that has gone is not told. The error goes into the headers by
+	// hand: the library's own way writes what it reads when the handler returns,
+	// which it did before.
 	if err != nil {
-		_ = r.Error(code, oneLine(err.Error()), nil)
+		_ = r.Respond(nil, micro.WithHeaders(micro.Headers{micro.ErrorCodeHeader: {code}, micro.ErrorHeader: {oneLine(err.Error())}}))
 		return
 	}
 	_ = r.Respond(answer)

@@ -316,6 +316,9 @@ func (s *system) operate(ctx context.Context) {
 func (c *client) ask(ctx context.Context, subject string, data []byte) []byte {
 	c.t.Helper()
 	answer, err := c.Request(ctx, subject, nil, data)
+	for errors.Is(err, jetstream.ErrNoService) && ctx.Err() == nil { // servers tell each other in a moment
+		answer, err = c.Request(ctx, subject, nil, data)
+	}
 	if err != nil {
 		c.t.Fatalf("%s: %v", c.role, err)
 	}

@@ -154,7 +154,11 @@ func (a *app) devRun(f *devFlags, w *worker, conn *jetstream.Conn, url, data str
 		defer stop() // without a worker the sample would wait for ever
 		ended <- w.host.Run(ctx, a.kill)
 	}()
-	<-w.host.Ready()
+	select {
+	case <-w.host.Ready():
+	case err := <-ended:
+		return failed(fmt.Errorf("the worker ended: %w", errors.Join(err, context.Cause(ctx))))
+	}
 	if err := a.answers(ctx, conn); err != nil && ctx.Err() == nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func New(o Options) *Host {
 			Services: services{o.Conn}, TTL: o.TTL, Slots: o.Slots, Grace: o.Grace, Gone: o.Gone}}
 }
 
-// Ready is closed when every role has begun.
+// Ready is closed when every role has begun and requests reach the API.
 func (h *Host) Ready() <-chan struct{} { return h.ready }
 
 // Run plays every role until ctx ends, and then drains. Ending kill ends it
@@ -98,7 +98,6 @@ func (h *Host) Run(ctx, kill context.Context) error {
 		play(&roles, func() error { return h.react(ctx, shard) })
 	}
 	play(&roles, func() error { return h.sweep(ctx) })
-	close(h.ready)
 	err := h.dispatcher.Run(ctx, kill, queue{h.work})
 	roles.Wait()
 	endSupport()
@@ -248,7 +247,7 @@ func (h *Host) sweep(ctx context.Context) error {
 
 // serve answers the API.
 func (h *Host) serve(ctx context.Context) error {
-	s := &jetstream.Service{Conn: h.options.Conn, Version: h.options.Version, Answer: func(ctx context.Context, namespace, verb string, header map[string][]string, data []byte) ([]byte, string, error) {
+	s := &jetstream.Service{Conn: h.options.Conn, Version: h.options.Version, Started: func() { close(h.ready) }, Answer: func(ctx context.Context, namespace, verb string, header map[string][]string, data []byte) ([]byte, string, error) {
 		answer, err := h.api.Handle(ctx, namespace, verb, header, data)
 		var failed *handlers.APIError
 		if errors.As(err, &failed) {
