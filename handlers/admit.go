@@ -200,8 +200,8 @@ func (a *admission) conflict() error {
 // known reports whether the derived session records this command, and rejects
 // the command when it records another one under the same identity.
 func (a *admission) known(s *projector.Session) (bool, error) {
-	for _, accepted := range s.Accepts {
-		if accepted.Cause != a.cause || accepted.Command != a.command.Type {
+	if len(s.Accepts) > 0 {
+		if first := s.Accepts[0]; first.Cause != a.cause || first.Command != a.command.Type {
 			return false, a.conflict()
 		}
 		return true, nil
