@@ -52,7 +52,7 @@ func (o *Objects) Put(ctx context.Context, data []byte) (hash string, err error)
 	if err != nil {
 		return "", fmt.Errorf("store object %s: %w", hash, err)
 	}
-	if known.Sequence != 0 {
+	if known.Sequence != 0 && !known.gone() {
 		return hash, nil
 	}
 	n := (len(data) + chunkSize - 1) / chunkSize
@@ -63,11 +63,32 @@ func (o *Objects) Put(ctx context.Context, data []byte) (hash string, err error)
 	if err != nil {
 		return "", err
 	}
-	_, err = o.Conn.publish(ctx, entry, o.Conn.timeout, expecting(0), info)
-	if err != nil && !errors.Is(err, events.ErrConflict) {
+	if err := o.putEntry(ctx, entry, known.Sequence, info); err != nil {
 		return "", fmt.Errorf("store object %s: %w", hash, err)
 	}
 	return hash, nil
+}
+
+// putEntry stores the entry, or finds that somebody has. A refusal alone does
+// not tell: it may mean that another writer's entry is on its way.
+func (o *Objects) putEntry(ctx context.Context, at place, after uint64, info []byte) error {
+	for {
+		_, err := o.Conn.publish(ctx, at, o.Conn.timeout, expecting(after), info)
+		if err == nil || !errors.Is(err, events.ErrConflict) {
+			return err
+		}
+		known, lastErr := o.Conn.last(ctx, at, o.Conn.timeout)
+		if lastErr != nil {
+			return lastErr
+		}
+		if known.Sequence != after && !known.gone() {
+			return nil
+		}
+		after = known.Sequence
+		if events.Sleep(ctx, objectPause) != nil {
+			return err
+		}
+	}
 }
 
 // putChunks appends the chunks that are not there yet.
