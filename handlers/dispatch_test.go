@@ -296,11 +296,11 @@ func TestAFrozenWorkerCommitsNothingAndSendsNothingAfterTheTakeover(t *testing.T
 		done := make(chan struct{})
 		go func() { defer close(done); frozen.Settle() }()
 		<-inCall
-		w.RenewError = errors.New("the holder is frozen")
+		w.FailRenewals(errors.New("the holder is frozen"))
 		if err := events.Sleep(t.Context(), 4*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		w.RenewError = nil
+		w.FailRenewals(nil)
 		second := w.Start(t.Context(), nil)
 		second.Takeover()
 		second.Settle()
@@ -364,7 +364,7 @@ func TestALeaseEndsWhenItIsNotRenewedWhateverTheReason(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, worker := started(t, agent("desk.book"), runtimetest.RunJS("desk.book {}\nreturn"), runtimetest.CompleteQuoting())
 				worker.Dispatcher.TTL = 9 * time.Second
-				w.RenewError = fail
+				w.FailRenewals(fail)
 				began := time.Now()
 				var stopped time.Duration
 				w.Executors.Scripts = map[string]runtimetest.ScriptFunc{"desk.book {}\nreturn": func(ctx context.Context, call runtimetest.Callback) (any, error) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
@@ -96,14 +97,11 @@ func (h *Host) publicEvents(ctx context.Context, s *projector.Session, fact *eve
 // addDetails adds what a checkpoint says beyond its type: the model's text,
 // and the calls that the definition wants to be told of.
 func (h *Host) addDetails(ctx context.Context, key events.Key, run *projector.Run, fact *events.Event, at events.Position, add func(any) error) error {
-	records, err := h.Log.Read(ctx, key, at.Sequence-1, 1)
+	record, err := h.read(ctx, key, at.Sequence)
 	if err != nil {
 		return err
 	}
-	if len(records) != 1 || records[0].Sequence != at.Sequence {
-		return fmt.Errorf("read the fact: %w", events.ErrUnanswered)
-	}
-	committed, err := events.PayloadOf[events.CheckpointCommitted](&records[0].Event)
+	committed, err := events.PayloadOf[events.CheckpointCommitted](&record.Event)
 	if err != nil {
 		return err
 	}
@@ -118,6 +116,25 @@ func (h *Host) addDetails(ctx context.Context, key events.Key, run *projector.Ru
 		return nil
 	}
 	return h.addCalls(key, run, &d, add)
+}
+
+// readPause is the pause before a replica that lags behind is asked again.
+const readPause = 2 * time.Millisecond
+
+// read returns the fact at a sequence, which stands in the log.
+func (h *Host) read(ctx context.Context, key events.Key, sequence uint64) (*events.Record, error) {
+	for {
+		records, err := h.Log.Read(ctx, key, sequence-1, 1)
+		if err != nil {
+			return nil, err
+		}
+		if len(records) == 1 && records[0].Sequence == sequence {
+			return &records[0], nil
+		}
+		if err := h.Pause(ctx, readPause); err != nil {
+			return nil, fmt.Errorf("read the fact at sequence %d: %w", sequence, err)
+		}
+	}
 }
 
 // addCalls tells of the calls a checkpoint dispatched and settled, without their

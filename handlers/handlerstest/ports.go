@@ -154,8 +154,11 @@ func (l leases) Take(_ context.Context, key events.Key, lease handlers.Lease) er
 }
 
 func (l leases) Renew(_ context.Context, key events.Key, lease handlers.Lease) error {
-	err := l.w.RenewError
+	var err error
 	return errors.Join(l.w.with(func() {
+		if err = l.w.renewError; err != nil {
+			return
+		}
 		if l.w.leases[key].Claim != lease.Claim {
 			err = handlers.ErrLeaseLost
 			return

@@ -33,11 +33,12 @@ type World struct {
 	Redactor  runtime.Redactor
 	Namespace string
 
-	RenewError error         // what every renewal of a lease fails with
-	Silence    time.Duration // how long a lease that this worker does not hold was silent; an hour when zero
+	Silence time.Duration // how long a lease that this worker does not hold was silent; an hour when zero
 
 	tap    *tap
 	onRead func(events.Key)
+
+	renewError error
 
 	mu          sync.Mutex
 	commands    []*Command
@@ -277,6 +278,13 @@ func (m mortal) Read(ctx context.Context, key events.Key, after uint64, limit in
 	return m.Faulty.Read(ctx, key, after, limit)
 }
 
+// FailRenewals makes every renewal of a lease fail with err; nil ends that.
+func (w *World) FailRenewals(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.renewError = err
+}
+
 // OnRead is called before each read of a session; nil ends that.
 func (w *World) OnRead(f func(events.Key)) { w.onRead = f }
 
@@ -302,13 +310,29 @@ func (w *Worker) Admit() (moved bool) {
 // React reacts to the facts that are there, in their order.
 func (w *Worker) React() (moved bool) {
 	for _, f := range w.Facts()[w.reacted:] {
-		if w.Dead() || w.Dispatcher.React(w.ctx, &f.Event, events.Position{Sequence: f.Sequence}) != nil || w.Dead() {
+		if w.Dead() || w.reactTo(&f) != nil || w.Dead() {
 			return moved
 		}
 		w.reacted++
 		moved = true
 	}
 	return moved
+}
+
+// Reactions that fail are made again so often, so far apart: a replica may lag
+// behind.
+const (
+	reactions     = 20
+	reactionPause = 5 * time.Millisecond
+)
+
+func (w *Worker) reactTo(f *events.Record) (err error) {
+	for range reactions {
+		if err = w.Dispatcher.React(w.ctx, &f.Event, events.Position{Sequence: f.Sequence}); err == nil || events.Sleep(w.ctx, reactionPause) != nil {
+			break
+		}
+	}
+	return err
 }
 
 // Work attends to the work items that are there.
