@@ -39,8 +39,12 @@ var ErrBusy = errors.New("another worker holds the session")
 // must be put back: another worker being alive says nothing about what it has
 // seen.
 func (a *Appender) Attend(ctx context.Context, hint Hint, errand Errand) error {
-	if err := a.Load(ctx, hint.Key, errand, hint.Sequence); err != nil {
-		return err
+	// An errand may have been loaded already; one that stands at its beginning
+	// has not, whatever the hint says.
+	if at := errand.Tip().Sequence; at == 0 || at < hint.Sequence {
+		if err := a.Load(ctx, hint.Key, errand, hint.Sequence); err != nil {
+			return err
+		}
 	}
 	for {
 		if errand.Runnable() {
