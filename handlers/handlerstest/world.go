@@ -319,16 +319,15 @@ func (w *Worker) React() (moved bool) {
 	return moved
 }
 
-// Reactions that fail are made again so often, so far apart: a replica may lag
-// behind.
+// What fails is made again so often, so far apart: a replica may lag behind.
 const (
-	reactions     = 20
-	reactionPause = 5 * time.Millisecond
+	retries    = 20
+	retryPause = 5 * time.Millisecond
 )
 
 func (w *Worker) reactTo(f *events.Record) (err error) {
-	for range reactions {
-		if err = w.Dispatcher.React(w.ctx, &f.Event, events.Position{Sequence: f.Sequence}); err == nil || events.Sleep(w.ctx, reactionPause) != nil {
+	for range retries {
+		if err = w.Dispatcher.React(w.ctx, &f.Event, events.Position{Sequence: f.Sequence}); err == nil || events.Sleep(w.ctx, retryPause) != nil {
 			break
 		}
 	}
@@ -395,9 +394,19 @@ func (w *World) pendingWork() []*item {
 	return slices.DeleteFunc(slices.Clone(w.work), func(i *item) bool { return i.done })
 }
 
-// Settle steps until nothing is left to do or the worker is dead.
+// Settle steps until nothing is left to do, what is left was put back again and
+// again, or the worker is dead. On a replicated log a stale read may put work
+// back once.
 func (w *Worker) Settle() {
-	for w.Step() && !w.Dead() {
+	for failed := 0; failed < retries && !w.Dead(); {
+		if w.Step() {
+			failed = 0
+			continue
+		}
+		failed++
+		if w.Idle() == nil || events.Sleep(w.ctx, retryPause) != nil {
+			return
+		}
 	}
 }
 
