@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/jetstream"
 )
@@ -20,12 +18,7 @@ func TestAnOutageOfNATSFailsNoRun(t *testing.T) {
 		away = time.Minute
 	}
 	s := newSite(t)
-	inCall, goOn := make(chan struct{}, 8), make(chan struct{})
-	ledger := s.serve(func(m *nats.Msg) {
-		inCall <- struct{}{}
-		<-goOn
-		_ = m.Respond([]byte(`"booked"`))
-	})
+	ledger, inCall, goOn := s.serveWhenTold()
 	worker := s.start()
 	run := s.begin()
 	<-inCall

@@ -117,6 +117,19 @@ func (s *site) serve(answer func(m *nats.Msg)) func() []request {
 	}
 }
 
+// serveWhenTold answers the capabilities once goOn is closed; inCall tells of
+// each request that waits.
+func (s *site) serveWhenTold() (ledger func() []request, inCall, goOn chan struct{}) {
+	s.t.Helper()
+	inCall, goOn = make(chan struct{}, 8), make(chan struct{})
+	ledger = s.serve(func(m *nats.Msg) {
+		inCall <- struct{}{}
+		<-goOn
+		_ = m.Respond([]byte(`"booked"`))
+	})
+	return ledger, inCall, goOn
+}
+
 // process is one worker process.
 type process struct {
 	*exec.Cmd
@@ -275,12 +288,7 @@ func (s *site) stop(p *process) {
 
 func TestADeployMakesNoUnknown(t *testing.T) {
 	s := newSite(t)
-	inCall, goOn := make(chan struct{}, 8), make(chan struct{})
-	ledger := s.serve(func(m *nats.Msg) {
-		inCall <- struct{}{}
-		<-goOn
-		_ = m.Respond([]byte(`"booked"`))
-	})
+	ledger, inCall, goOn := s.serveWhenTold()
 	first := s.start()
 	run := s.begin()
 	<-inCall
@@ -302,12 +310,7 @@ func TestADeployMakesNoUnknown(t *testing.T) {
 
 func TestAFrozenProcessIsFencedWhenItThaws(t *testing.T) {
 	s := newSite(t)
-	inCall, goOn := make(chan struct{}, 8), make(chan struct{})
-	ledger := s.serve(func(m *nats.Msg) {
-		inCall <- struct{}{}
-		<-goOn
-		_ = m.Respond([]byte(`"booked"`))
-	})
+	ledger, inCall, goOn := s.serveWhenTold()
 	first := s.start()
 	run := s.begin()
 	<-inCall

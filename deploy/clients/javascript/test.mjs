@@ -16,7 +16,7 @@ const here = import.meta.dirname;
 const binary = process.env.AGENTRUNTIME_BINARY;
 if (!binary) {
   console.error("AGENTRUNTIME_BINARY is not set: name the program to test, for example\n" +
-    "  go build -o /tmp/agentruntime ./cmd/agentruntime && AGENTRUNTIME_BINARY=/tmp/agentruntime npm test");
+    "  (cd ../../.. && go build ./cmd/agentruntime) && AGENTRUNTIME_BINARY=../../../agentruntime npm test");
   process.exit(1);
 }
 
