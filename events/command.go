@@ -20,6 +20,36 @@ type ContinueRun struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 }
 
+// RetryRun is the data of a run.retry command: a new run in the session of a
+// run that has failed, which goes on from where that one stood.
+type RetryRun struct {
+	Run    string            `json:"run"`
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// CancelRun is the data of a run.cancel command: the run and everything below
+// it are asked to stop.
+type CancelRun struct {
+	Run    string `json:"run"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// MessageRun is the data of a run.message command: a message to a run under
+// way.
+type MessageRun struct {
+	Run     string `json:"run"`
+	Message string `json:"message"`
+}
+
+// TopUpBudget is the data of a budget.topup command: what is added to the
+// limits of a run.
+type TopUpBudget struct {
+	Run          string `json:"run"`
+	Steps        int64  `json:"steps,omitempty"`
+	InputTokens  int64  `json:"input_tokens,omitempty"`
+	OutputTokens int64  `json:"output_tokens,omitempty"`
+}
+
 // RunStartedData is the data of the public event run.started.
 type RunStartedData struct {
 	Run     string            `json:"run"`

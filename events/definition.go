@@ -13,10 +13,20 @@ type AgentDefinition struct {
 	Output       json.RawMessage `json:"output,omitempty"` // JSON Schema of the output; absent: any value
 	Subagents    []string        `json:"subagents,omitempty"`
 	Capabilities []string        `json:"capabilities,omitempty"`
-	Budget       json.RawMessage `json:"budget,omitempty"`
+	Budget       *Budget         `json:"budget,omitempty"`    // of each run and everything below it
+	OnBudget     OnBudget        `json:"on_budget,omitempty"` // what happens when it is spent; fail
 	Limits       Limits          `json:"limits,omitzero"`
 	Events       []string        `json:"events,omitempty"` // public call-level events asked for: call_dispatched, call_settled
 }
+
+// OnBudget says what becomes of a run whose budget is spent.
+type OnBudget string
+
+// The choices.
+const (
+	OnBudgetFail OnBudget = "fail" // it fails
+	OnBudgetHold OnBudget = "hold" // it parks until the budget is topped up
+)
 
 // Limits bound one run. Zero is the default that the field names.
 type Limits struct {

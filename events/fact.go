@@ -22,9 +22,34 @@ type RunAdmitted struct {
 	Cause        Cause             `json:"cause"`
 	Message      Message           `json:"message"` // the task; appended to the transcript by the first checkpoint
 	Labels       map[string]string `json:"labels,omitempty"`
-	Capabilities []string          `json:"capabilities,omitempty"` // granted names: the upper bound
+	Capabilities []string          `json:"capabilities,omitempty"` // granted names: the upper bound, for its descendants too
 	Deadline     *time.Time        `json:"deadline,omitempty"`     // absolute; parked time counts
 	Events       []string          `json:"events,omitempty"`       // call-level public events the definition asked for
+
+	// Subagents pins the version of each child that the run may start, by
+	// slug.
+	Subagents map[string]string `json:"subagents,omitempty"`
+	Depth     int               `json:"depth,omitempty"` // 0 for a root, its parent's plus one for a child
+
+	// Budget is the run's own limit. Metered tells that it, or a run above
+	// it, has one: its model requests are reserved on the ledger of the root.
+	Budget  *Budget `json:"budget,omitempty"`
+	Metered bool    `json:"metered,omitempty"`
+	Hold    bool    `json:"hold,omitempty"` // out of budget the run parks until a top-up, instead of failing
+
+	// Cancelled is set on a run that had been asked to stop before it was
+	// admitted: it is admitted as cancelled.
+	Cancelled *CancelRequested `json:"cancelled,omitempty"`
+	Retries   string           `json:"retries,omitempty"` // the failed run of the session that this one drives again
+}
+
+// Budget bounds what a run and everything below it may spend. A field of zero
+// bounds nothing; at least one is positive.
+type Budget struct {
+	Steps        int64  `json:"steps,omitempty"`         // model requests
+	InputTokens  int64  `json:"input_tokens,omitempty"`  // cached ones included
+	OutputTokens int64  `json:"output_tokens,omitempty"` // reasoning included
+	Timeout      string `json:"timeout,omitempty"`       // wall clock from admission on, parked time included, as a Go duration
 }
 
 // CommandAccepted records, at the session id derived from a command, where the
@@ -43,7 +68,18 @@ type RunClaimed struct {
 
 // CheckpointCommitted advances the run by one revision.
 type CheckpointCommitted struct {
-	Delta CheckpointDelta `json:"delta"`
+	Delta  CheckpointDelta `json:"delta"`
+	Opened []ChildCall     `json:"opened,omitempty"` // calls this commit dispatched that may start a child
+	Told   []string        `json:"told,omitempty"`   // calls whose child's end this commit tells the model
+}
+
+// ChildCall is a call that starts a child run, with the ids that the child has
+// once it is admitted: they derive from the call.
+type ChildCall struct {
+	CallID  string `json:"call_id"`
+	Agent   string `json:"agent,omitempty"` // empty for continue_agent
+	Session string `json:"session"`
+	Run     string `json:"run"`
 }
 
 // WindowCompacted replaces the context window; the facts before it remain.
@@ -58,8 +94,16 @@ type RunParked struct {
 	Any          bool       `json:"any,omitempty"`          // one dependency is enough
 	Messages     bool       `json:"messages,omitempty"`     // a message wakes it too
 	Deadline     *time.Time `json:"deadline,omitempty"`
+	Raises       uint64     `json:"raises,omitempty"` // top-ups that the ledger had when it refused
 	Reason       string     `json:"reason"`
 }
+
+// Reasons of a park.
+const (
+	ParkChildren = "children" // waits for children, possibly for a message or a time-out as well
+	ParkMessage  = "message"  // waits for a message only
+	ParkBudget   = "budget"   // the ledger refused a request; a top-up wakes it
+)
 
 // RunReleased closes the claim without a reason to wait: the worker is going
 // away, or leaves the run to others for a while.
@@ -76,6 +120,7 @@ type RunCompleted struct {
 const (
 	FailureAborted  = "aborted"  // the loop stopped on a typed error
 	FailureDeadline = "deadline" // the run's deadline passed
+	FailureBudget   = "budget"   // the budget of the run, or of one above it, is spent
 	FailurePoison   = "poison"   // claims died at one revision without a typed error
 	FailureContract = "contract" // the binary's contract or definition differs from the admitted one
 )
@@ -99,9 +144,10 @@ type RunCancelled struct {
 // counts.
 type ChildSettled struct {
 	CallID  string `json:"call_id"`
-	Child   string `json:"child"` // run id
-	Outcome string `json:"outcome"`
-	Reply   *Reply `json:"reply,omitempty"`
+	Child   string `json:"child"`           // run id
+	Outcome string `json:"outcome"`         // completed, failed or cancelled
+	Reply   *Reply `json:"reply,omitempty"` // absent when it is long: the child's log has it
+	Error   string `json:"error,omitempty"` // why it did not complete
 }
 
 // CancelRequested asks a run to stop at its next commit.
@@ -117,11 +163,11 @@ type TimerFired struct {
 
 // BudgetRaised tells a refused run to try again.
 type BudgetRaised struct {
-	Ledger uint64 `json:"ledger"` // revision of the ledger that raised it
+	Raises uint64 `json:"raises"` // top-ups that the ledger has now
 }
 
 // MessageReceived hands a run under way a message, delivered to the model at
-// the next boundary.
+// the next boundary. Repeats are told by the message's id.
 type MessageReceived struct {
 	Message Message `json:"message"`
 }

@@ -11,6 +11,10 @@ import (
 type Hint struct {
 	Key      Key
 	Sequence uint64 // where the session was seen runnable
+
+	// Again is set on a hint that is sent although the same one may have
+	// been sent a moment ago. Others may be taken for repetitions.
+	Again bool
 }
 
 // Errand is what a worker may have to do for one session.

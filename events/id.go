@@ -107,6 +107,12 @@ func RunFor(namespace, session, source, id string) string {
 	return session + "-" + Derive(runSuffix, "run", namespace, session, source, id)
 }
 
+// ChildSession derives the id of the session of the child that a run's call
+// spawns. No command's session can have the same id.
+func ChildSession(namespace, parentRun, callID string) string {
+	return "c" + Derive(20, "child", namespace, parentRun, callID)
+}
+
 // ShardHash names the function of Shard. It stands in the metadata of the log
 // streams: a process that computes another one refuses to start.
 const ShardHash = "fnv1a32-ns/session"

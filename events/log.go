@@ -11,6 +11,12 @@ type Record struct {
 	Sequence uint64 // position in the shard; grows along a session, with gaps
 }
 
+// Entry is a session as a listing of the log shows it.
+type Entry struct {
+	Key   Key
+	Facts uint64 // how many it has
+}
+
 // Position is where a fact stands in the whole log.
 type Position struct {
 	Shard    int

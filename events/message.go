@@ -65,6 +65,23 @@ const (
 	OutcomeUnknown Outcome = "unknown"
 )
 
+// The names of the direct tools. SpawnPrefix begins those that start a child.
+const (
+	ToolRunJS       = "run_js"
+	ToolComplete    = "complete"
+	ToolContinue    = "continue_agent"
+	ToolGetCalls    = "get_calls"
+	ToolCancelCalls = "cancel_calls"
+	ToolWaitCalls   = "wait_calls"
+	SpawnPrefix     = "spawn_"
+)
+
+// Redriven reports whether a call whose outcome is not known is made again: the
+// host makes it idempotent by its call id. The others are never repeated.
+func Redriven(tool string) bool {
+	return tool != ToolRunJS && tool != ToolGetCalls && tool != ToolCancelCalls
+}
+
 // ToolResult is the one result of a call.
 type ToolResult struct {
 	CallID  string  `json:"call_id"`

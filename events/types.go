@@ -80,8 +80,17 @@ var Types = []Type{
 	fact[BudgetRaised](External, "budget.raised"),
 	fact[MessageReceived](External, "message.received"),
 
+	fact[BudgetReserved](Opening, "budget.reserved"),
+	fact[BudgetRefused](Opening, "budget.refused"),
+	fact[BudgetSettled](Opening, "budget.settled"),
+	fact[BudgetToppedUp](Opening, "budget.topped_up"),
+
 	outside[StartRun](Command, "run.start"),
 	outside[ContinueRun](Command, "run.continue"),
+	outside[RetryRun](Command, "run.retry"),
+	outside[CancelRun](Command, "run.cancel"),
+	outside[MessageRun](Command, "run.message"),
+	outside[TopUpBudget](Command, "budget.topup"),
 
 	outside[RunStartedData](Public, "run.started"),
 	outside[RunTextData](Public, "run.text"),

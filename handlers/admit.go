@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
@@ -24,6 +25,11 @@ const (
 	RejectSession     = "session_exists"  // run.start on a session that has a run
 	RejectNoSession   = "unknown_session" // run.continue on a session without runs
 	RejectBusy        = "session_busy"    // the session's last run has not ended
+	RejectChild       = "child_session"   // run.continue or run.retry on the session of a child
+	RejectNoRun       = "unknown_run"     // no such run
+	RejectEnded       = "run_ended"       // a message to a run that has ended
+	RejectNotFailed   = "run_not_failed"  // run.retry of a run that has not failed, or is not its session's last
+	RejectNoBudget    = "no_budget"       // budget.topup of a limit that the run does not have
 	RejectUnsupported = "unsupported"     // the definition asks for what this release does not do
 )
 
@@ -42,17 +48,25 @@ func reject(reason, format string, args ...any) error {
 	return &Rejection{reason, fmt.Sprintf(format, args...)}
 }
 
-// Admission is the answer to a command: the run it started, now or before.
+// Admission is the answer to a command: the run it started, now or before, or
+// the run it is about.
 type Admission struct {
-	Run     string `json:"run"`
-	Session string `json:"session"`
+	Run     string          `json:"run"`
+	Session string          `json:"session"`
+	Ended   projector.State `json:"ended,omitempty"` // how the run that was to be cancelled had ended already
 }
 
 // Admit carries out a command. The command's namespace, source and id identify
 // it for ever: the same command again returns the same run, the same id with
-// other content is a *Rejection. Any other error leaves open whether the run
-// was admitted; repeat the command.
+// other content is a *Rejection. Any other error leaves open whether the command
+// took effect; repeat it.
 func (h *Host) Admit(ctx context.Context, namespace string, command *events.Event) (*Admission, error) {
+	return h.admit(ctx, namespace, command, false)
+}
+
+// admit carries out a command. An operator may continue the session of a child;
+// from anybody else only the child's parent may.
+func (h *Host) admit(ctx context.Context, namespace string, command *events.Event, operator bool) (*Admission, error) {
 	if err := events.CheckNamespace(namespace); err != nil {
 		return nil, reject(RejectMalformed, "%v", err)
 	}
@@ -60,15 +74,24 @@ func (h *Host) Admit(ctx context.Context, namespace string, command *events.Even
 	if err != nil {
 		return nil, reject(RejectMalformed, "the data is not JSON: %v", err)
 	}
-	a := &admission{host: h, namespace: namespace, command: command,
+	a := &admission{host: h, namespace: namespace, command: command, operator: operator,
 		cause: events.Cause{Source: command.Source, ID: command.ID, Body: body}}
-	switch command.Type {
-	case events.TypeFor[events.StartRun]().Name:
-		return a.start(ctx)
-	case events.TypeFor[events.ContinueRun]().Name:
-		return a.resume(ctx)
+	carry, ok := commands[command.Type]
+	if !ok {
+		known := slices.Sorted(maps.Keys(commands))
+		return nil, reject(RejectUnknown, "type %q is no command; known are %s", command.Type, strings.Join(known, ", "))
 	}
-	return nil, reject(RejectUnknown, "type %q is no command; known are %s and %s", command.Type, events.TypeFor[events.StartRun]().Name, events.TypeFor[events.ContinueRun]().Name)
+	return carry(a, ctx)
+}
+
+// commands holds what carries out each type of command.
+var commands = map[string]func(*admission, context.Context) (*Admission, error){
+	events.TypeFor[events.StartRun]().Name:    (*admission).start,
+	events.TypeFor[events.ContinueRun]().Name: (*admission).resume,
+	events.TypeFor[events.RetryRun]().Name:    (*admission).retry,
+	events.TypeFor[events.CancelRun]().Name:   (*admission).cancel,
+	events.TypeFor[events.MessageRun]().Name:  (*admission).tell,
+	events.TypeFor[events.TopUpBudget]().Name: (*admission).topUp,
 }
 
 // admission is one command on its way into the log.
@@ -77,6 +100,7 @@ type admission struct {
 	namespace string
 	command   *events.Event
 	cause     events.Cause
+	operator  bool
 }
 
 // derived is the session that the command's identity leads to. What happened to
@@ -144,15 +168,80 @@ func (a *admission) resume(ctx context.Context) (*Admission, error) {
 		return nil, err
 	}
 	return a.open(ctx, key, run, func(s *projector.Session) (*events.RunAdmitted, error) {
-		last := s.Current()
-		switch {
-		case last == nil:
-			return nil, reject(RejectNoSession, "session %s has no run to continue", key.Session)
-		case !last.State.Terminal():
-			return nil, reject(RejectBusy, "run %s of session %s has not ended", last.ID, key.Session)
+		last, err := a.last(s, key)
+		if err != nil {
+			return nil, err
 		}
 		return a.prepare(ctx, events.StartRun{Agent: last.Admitted.Agent, Message: data.Message, Labels: data.Labels})
 	})
+}
+
+// last returns the run that a session is continued from.
+func (a *admission) last(s *projector.Session, key events.Key) (*projector.Run, error) {
+	last := s.Current()
+	switch {
+	case last == nil:
+		return nil, reject(RejectNoSession, "session %s has no run to continue", key.Session)
+	case !last.State.Terminal():
+		return nil, reject(RejectBusy, "run %s of session %s has not ended", last.ID, key.Session)
+	case last.Parent != "" && !a.operator:
+		return nil, reject(RejectChild, "session %s is that of a child of run %s, which alone continues it; operators may, over agent.api", key.Session, last.Parent)
+	}
+	return last, nil
+}
+
+// retried is what a model is told when its run is driven again.
+const retried = "The run before this one ended before the task was done (%s). Go on with the task from where it stands: what has a result above took effect and is not to be repeated; what is marked unknown is to be checked first."
+
+func (a *admission) retry(ctx context.Context) (*Admission, error) {
+	var data events.RetryRun
+	if err := strict(a.command.Data, &data); err != nil {
+		return nil, err
+	}
+	if err := checkLabels(data.Labels); err != nil {
+		return nil, err
+	}
+	key, err := a.target(data.Run)
+	if err != nil {
+		return nil, err
+	}
+	run := events.RunFor(a.namespace, key.Session, a.cause.Source, a.cause.ID)
+	if err := a.accept(ctx, key, run, true); err != nil {
+		return nil, err
+	}
+	return a.open(ctx, key, run, func(s *projector.Session) (*events.RunAdmitted, error) {
+		if s.Run(data.Run) == nil {
+			return nil, reject(RejectNoRun, "there is no run %s in namespace %s", data.Run, a.namespace)
+		}
+		last, err := a.last(s, key)
+		if err != nil {
+			return nil, err
+		}
+		if last.ID != data.Run || last.State != projector.StateFailed {
+			return nil, reject(RejectNotFailed, "only a failed run that is the last of its session is retried; the last run of session %s is %s, which has %s", key.Session, last.ID, last.State)
+		}
+		labels := data.Labels
+		if labels == nil {
+			labels = last.Admitted.Labels
+		}
+		admitted, err := a.prepare(ctx, events.StartRun{Agent: last.Admitted.Agent, Message: fmt.Sprintf(retried, last.Reason), Labels: labels})
+		if err == nil {
+			admitted.Retries = last.ID
+		}
+		return admitted, err
+	})
+}
+
+// target returns the session of the run that a command names.
+func (a *admission) target(run string) (events.Key, error) {
+	if run == "" {
+		return events.Key{}, reject(RejectMalformed, "run is missing")
+	}
+	key, err := events.KeyOfRun(a.namespace, run)
+	if err != nil {
+		return key, reject(RejectMalformed, "%v", err)
+	}
+	return key, nil
 }
 
 // accept makes the command's identity final: the first content that came under
@@ -171,25 +260,32 @@ func (a *admission) accept(ctx context.Context, key events.Key, run string, else
 }
 
 // commit makes one opening fact of a session and returns the session's fold.
+func (a *admission) commit(ctx context.Context, key events.Key, decide func(*projector.Session) (*events.Event, error)) (*projector.Session, error) {
+	return a.host.openWith(ctx, key, decide)
+}
+
+// openWith makes one opening fact of a session and returns the session's fold.
 // Who loses a race reads again and starts over. A refusal appends nothing that
 // could be fenced, so it counts only when it was decided on what the log's
 // leader knows.
-func (a *admission) commit(ctx context.Context, key events.Key, decide func(*projector.Session) (*events.Event, error)) (*projector.Session, error) {
-	latest := false
-	for {
-		s, _, err := a.host.load(ctx, key, 0)
+func (h *Host) openWith(ctx context.Context, key events.Key, decide func(*projector.Session) (*events.Event, error)) (*projector.Session, error) {
+	for latest := false; ; latest = true {
+		s, _, err := h.load(ctx, key, 0)
 		if latest {
-			s, err = a.host.Latest(ctx, key)
+			s, err = h.Latest(ctx, key)
 		}
 		if err != nil {
 			return nil, err
 		}
-		_, err = a.host.appender().Commit(ctx, key, s, func() (*events.Event, error) { return decide(s) })
-		var refused *Rejection
-		if !errors.Is(err, events.ErrFenced) && (!errors.As(err, &refused) || latest) {
+		refused := false
+		_, err = h.appender().Commit(ctx, key, s, func() (*events.Event, error) {
+			e, err := decide(s)
+			refused = err != nil
+			return e, err
+		})
+		if !errors.Is(err, events.ErrFenced) && (!refused || latest) {
 			return s, err
 		}
-		latest = true
 	}
 }
 
@@ -240,16 +336,24 @@ func (a *admission) open(ctx context.Context, key events.Key, run string, decide
 	if err != nil {
 		return nil, err
 	}
-	// A run that was found is hinted again: the first hint may be lost.
-	if err := a.host.hint(ctx, s); err != nil {
-		a.host.Logger.Warn("a hint was not sent; the reaction to the admission sends it", "session", key.String(), "error", err)
-	}
+	a.host.hintSoon(ctx, s)
 	return &Admission{Run: run, Session: key.Session}, nil
 }
 
-// hint sends a hint for a session that has something to do.
+// hintSoon hints a session right after its admission: a run that was found is
+// hinted again, since the first hint may be lost. The reaction to the admission
+// sends one as well.
+func (h *Host) hintSoon(ctx context.Context, s *projector.Session) {
+	if err := h.hint(ctx, s); err != nil {
+		h.Logger.Warn("a hint was not sent; the reaction to the admission sends it", "session", s.Key.String(), "error", err)
+	}
+}
+
+// hint sends a hint for a session that a worker has to claim. While a claim is
+// open its holder has a work item and sees whatever comes at its next commit;
+// when it is gone the item comes again, or the sweep sends another.
 func (h *Host) hint(ctx context.Context, s *projector.Session) error {
-	if !s.Runnable() {
+	if !s.Runnable() || s.At.Claim.Open {
 		return nil
 	}
 	return h.Work.Publish(ctx, events.Hint{Key: s.Key, Sequence: s.At.Sequence})
@@ -267,36 +371,19 @@ func (a *admission) prepare(ctx context.Context, data events.StartRun) (*events.
 	if err != nil {
 		return nil, err
 	}
-	v, err := a.host.version(ctx, a.namespace, hash)
-	if err != nil {
-		return nil, err
-	}
-	if err := Supported(&v.Agent); err != nil {
-		return nil, err
-	}
-	contract, err := v.Contract()
+	p, err := a.host.plan(ctx, a.namespace, data.Agent, hash, nil)
 	if err != nil {
 		return nil, err
 	}
 	text := data.Message
 	if len(data.Input) > 0 {
-		if text, err = inputMessage(&v.Agent, data.Input); err != nil {
+		if text, err = inputMessage(&p.version.Agent, data.Input); err != nil {
 			return nil, err
 		}
 	}
-	admitted := &events.RunAdmitted{Agent: data.Agent, Definition: hash, Contract: contract, Cause: a.cause,
-		Message: events.Text("task-"+events.Derive(16, a.cause.Source, a.cause.ID), events.RoleUser, text), Labels: data.Labels, Events: v.Agent.Events}
-	for _, c := range v.Capabilities {
-		admitted.Capabilities = append(admitted.Capabilities, c.Name)
-	}
-	if v.Agent.Limits.Timeout != "" {
-		timeout, err := time.ParseDuration(v.Agent.Limits.Timeout)
-		if err != nil {
-			return nil, reject(RejectUnsupported, "agent %s: limits.timeout: %v", v.Agent.Slug, err)
-		}
-		deadline := a.host.Now().Add(timeout).UTC()
-		admitted.Deadline = &deadline
-	}
+	admitted := p.admit(text, a.host.Now())
+	admitted.Cause, admitted.Labels = a.cause, data.Labels
+	admitted.Message.ID = "task-" + events.Derive(16, a.cause.Source, a.cause.ID)
 	return admitted, nil
 }
 

@@ -22,7 +22,7 @@ import (
 // completes at once.
 func memoryWorld(t *testing.T) (*handlerstest.World, *handlerstest.Worker) {
 	t.Helper()
-	w := handlerstest.New(&eventstest.Memory{}, "ns")
+	w := handlerstest.New(&eventstest.Memory{}, &eventstest.Memory{}, "ns")
 	w.Model.Respond = func(step int, r *runtime.Request) (*runtime.Response, error) {
 		return runtimetest.Complete(`"done"`)(step, r)
 	}
@@ -226,8 +226,12 @@ func TestOfTwoContinuationsAtOnceOneWins(t *testing.T) {
 func TestDefinitionsThatAskForMoreThanIsServedAreRefused(t *testing.T) {
 	_, worker := memoryWorld(t)
 	for field, change := range map[string]func(*handlers.Version){
-		"subagents":             func(v *handlers.Version) { v.Agent.Subagents = []string{"other"} },
-		"budget":                func(v *handlers.Version) { v.Agent.Budget = json.RawMessage(`{"steps":3}`) },
+		"subagents":             func(v *handlers.Version) { v.Agent.Subagents = []string{"a.b"} },
+		"named twice":           func(v *handlers.Version) { v.Agent.Subagents = []string{"other", "other"} },
+		"budget":                func(v *handlers.Version) { v.Agent.Budget = &events.Budget{} },
+		"budget.steps":          func(v *handlers.Version) { v.Agent.Budget = &events.Budget{Steps: -1} },
+		"budget.timeout":        func(v *handlers.Version) { v.Agent.Budget = &events.Budget{Timeout: "0s"} },
+		"on_budget":             func(v *handlers.Version) { v.Agent.OnBudget = events.OnBudgetHold },
 		"slug":                  func(v *handlers.Version) { v.Agent.Slug = "a b" },
 		"instructions":          func(v *handlers.Version) { v.Agent.Instructions = " " },
 		"model":                 func(v *handlers.Version) { v.Agent.Model = "gpt" },

@@ -16,14 +16,20 @@ import (
 // API is the synchronous service: what agent.api.<namespace>.<verb> answers.
 type API struct {
 	*Host
-	Sessions Sessions
-	Notes    Notes // optional
+	Lister Lister
+	Notes  Notes // optional
 }
 
 // The verbs of the API.
 const (
 	VerbStart       = "run.start"
 	VerbContinue    = "run.continue"
+	VerbRetry       = "run.retry"
+	VerbCancel      = "run.cancel"
+	VerbMessage     = "run.message"
+	VerbTree        = "run.tree"
+	VerbTopUp       = "budget.topup"
+	VerbBudget      = "budget.show"
 	VerbGet         = "run.get"
 	VerbList        = "run.list"
 	VerbEvents      = "run.events"
@@ -32,7 +38,7 @@ const (
 )
 
 // Verbs lists every verb.
-var Verbs = []string{VerbStart, VerbContinue, VerbGet, VerbList, VerbEvents, VerbAgentsApply, VerbAgentsList}
+var Verbs = []string{VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbGet, VerbTree, VerbList, VerbEvents, VerbTopUp, VerbBudget, VerbAgentsApply, VerbAgentsList}
 
 // APIError is a typed answer: what went wrong, in one stable word and for
 // people.
@@ -50,16 +56,19 @@ const (
 	CodeUnavailable = "unavailable" // the outcome is open: ask again
 )
 
-// RunRequest is what run.get and run.events are asked.
+// RunRequest is what run.get, run.tree, run.events and budget.show are asked.
 type RunRequest struct {
 	Run   string `json:"run"`
 	After uint64 `json:"after,omitempty"` // sequence, for run.events
 	Limit int    `json:"limit,omitempty"`
+	Brief bool   `json:"brief,omitempty"` // for run.tree: counts instead of the runs below
 }
 
-// ListRequest is what run.list is asked.
-type ListRequest struct {
-	Limit int `json:"limit,omitempty"` // 0: 1,000
+// ListAnswer is what run.list answers a Filter. Next, when there are more runs,
+// is what Filter.After of the next page is.
+type ListAnswer struct {
+	Runs []Row  `json:"runs"`
+	Next string `json:"next,omitempty"`
 }
 
 // RunFactsAnswer is what run.events answers. More tells to ask again, after the
@@ -117,7 +126,7 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 		return nil, err
 	}
 	switch verb {
-	case VerbStart, VerbContinue:
+	case VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbTopUp:
 		return a.command(ctx, namespace, verb, header, data)
 	case VerbGet:
 		var r RunRequest
@@ -126,11 +135,19 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 		}
 		return a.getRun(ctx, namespace, r.Run)
 	case VerbList:
-		var r ListRequest
+		return a.list(ctx, namespace, data)
+	case VerbTree:
+		var r RunRequest
 		if err := decode(data, &r); err != nil {
 			return nil, err
 		}
-		return a.ListRuns(ctx, a.Sessions, namespace, orDefault(r.Limit, maxListed))
+		return a.tree(ctx, namespace, r.Run, r.Brief)
+	case VerbBudget:
+		var r RunRequest
+		if err := decode(data, &r); err != nil {
+			return nil, err
+		}
+		return a.ShowBudget(ctx, namespace, r.Run)
 	case VerbEvents:
 		return a.facts(ctx, namespace, data)
 	case VerbAgentsApply:
@@ -145,6 +162,21 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 		return AgentsAnswer{names}, err
 	}
 	return nil, &APIError{CodeNotFound, fmt.Sprintf("there is no verb %q; known are %s", verb, strings.Join(Verbs, ", "))}
+}
+
+func (a *API) list(ctx context.Context, namespace string, data []byte) (any, error) {
+	var f Filter
+	if err := decode(data, &f); err != nil {
+		return nil, err
+	}
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	rows, next, err := a.Lister.List(ctx, namespace, f)
+	if rows == nil {
+		rows = []Row{}
+	}
+	return ListAnswer{rows, next}, err
 }
 
 // maxListed is the number of runs that run.list answers unless asked for fewer,
@@ -175,7 +207,7 @@ func (a *API) command(ctx context.Context, namespace, verb string, header map[st
 			return nil, reject(RejectMalformed, "type %q does not belong to %s", command.Type, verb)
 		}
 	}
-	admitted, err := a.Admit(ctx, namespace, &command)
+	admitted, err := a.admit(ctx, namespace, &command, true)
 	a.countCommand(command.Type, err)
 	return admitted, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -15,16 +16,24 @@ import (
 // errand is events.Errand for one session: claim it, run it, settle it.
 type errand struct {
 	*projector.Session
-	d     *Dispatcher
-	facts int // folded beyond the snapshot when the errand began
+	d       *Dispatcher
+	facts   int // folded beyond the snapshot when the errand began
+	attempt atomic.Pointer[attempt]
 }
 
 var _ events.Errand = (*errand)(nil)
 
-// Keep implements events.Errand. What a fold promises today (public events,
-// hints) is kept by the reactions, whose consumer stands in the log's server
+// Keep implements events.Errand: the timers of a parked run are armed again. The
+// rest of what a fold promises (public events, hints, what parent and children
+// are told) is kept by the reactions, whose consumer stands in the log's server
 // and acknowledges a fact only after its effects are stored.
-func (e *errand) Keep(context.Context) error { return nil }
+func (e *errand) Keep(ctx context.Context) error {
+	run := e.Current()
+	if run == nil || run.State != projector.StateParked {
+		return nil
+	}
+	return e.d.armWait(ctx, e.Key.Namespace, run)
+}
 
 // Drive implements events.Errand.
 func (e *errand) Drive(ctx context.Context) error {
@@ -39,10 +48,23 @@ func (e *errand) Drive(ctx context.Context) error {
 	if c := run.Checkpoint; c != nil && c.Version != projector.CheckpointVersion {
 		return &runtime.ContractError{RunID: run.ID, Version: c.Version, BinaryVersion: projector.CheckpointVersion, Contract: c.ContractHash, BinaryContract: run.Admitted.Contract}
 	}
+	// Who asks the run to stop after the claim is heard; what was asked before
+	// it is part of the fold.
+	stopListening, err := e.d.Signals.Listen(e.Key, func() {
+		if a := e.attempt.Load(); a != nil {
+			go a.lookForCancel()
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("listen for signals to session %s: %w", e.Key, err)
+	}
+	defer stopListening()
 	a, err := e.d.claim(ctx, e.Session, run.ID, version)
 	if err != nil {
 		return err
 	}
+	e.attempt.Store(a)
+	defer e.attempt.Store(nil)
 	a.store.since, e.facts = e.facts, 0
 	defer a.hold.end(context.WithoutCancel(ctx))
 	err = a.carryOut(ctx)
@@ -96,11 +118,14 @@ func (d *Dispatcher) claim(ctx context.Context, s *projector.Session, run string
 	if err != nil {
 		return nil, fmt.Errorf("claim run %s: %w", run, err)
 	}
-	a := &attempt{d: d, run: run, version: v, store: &store{host: d.Host, session: s, run: run, claim: claim}}
+	a := &attempt{d: d, run: run, version: v, store: &store{host: d.Host, session: s, run: run, claim: claim, version: v}}
+	a.store.at.Store(s.At.Sequence)
+	a.meter = &meter{host: d.Host, store: a.store, namespace: s.Key.Namespace}
 	if a.hold, err = take(ctx, d.Leases, s.Key, Lease{Worker: d.Worker, Claim: claim.ID, Epoch: claim.Epoch}, d.TTL, d.Now); err != nil {
 		return nil, errors.Join(err, a.end(ctx, events.RunReleased{Reason: "no lease"}))
 	}
 	a.store.progressed = func() { a.hold.note("") }
+	a.ctx, a.cancel = a.withDeadline(a.current().Admitted.Deadline)
 	return a, nil
 }
 
@@ -111,6 +136,44 @@ type attempt struct {
 	version *Version
 	hold    *hold
 	store   *store
+	meter   *meter
+
+	// ctx ends with the hold, at the run's deadline, and when the run is
+	// asked to stop.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+// lookForCancel aborts what is under way when the log says that the run was
+// asked to stop.
+func (a *attempt) lookForCancel() {
+	key := a.store.session.Key // never changes
+	asked, err := a.d.stopAsked(a.ctx, key, a.run, a.store.at.Load())
+	switch {
+	case asked:
+		a.cancel(errCancelled)
+	case err != nil && a.ctx.Err() == nil:
+		a.d.Logger.Warn("a signal could not be followed up; the run stops at its next commit", "run", a.run, "error", err)
+	}
+}
+
+// stopAsked reports whether the log asks a run to stop, above a sequence.
+func (h *Host) stopAsked(ctx context.Context, key events.Key, run string, after uint64) (bool, error) {
+	last, err := h.Log.Last(ctx, key)
+	for err == nil && after < last {
+		var records []events.Record
+		records, err = h.Log.Read(ctx, key, after, events.MaxRead)
+		for _, r := range records {
+			after = r.Sequence
+			if r.Run == run && r.Type == typeCancelRequested {
+				return true, nil
+			}
+		}
+		if len(records) == 0 && err == nil {
+			err = h.Pause(ctx, readPause)
+		}
+	}
+	return false, err
 }
 
 func (a *attempt) current() *projector.Run { return a.store.session.Run(a.run) }
@@ -123,8 +186,13 @@ func (a *attempt) carryOut(ctx context.Context) error {
 	if run.Failures >= MaxFailures {
 		return a.fail(ctx, events.FailurePoison, fmt.Errorf("%d workers ended at revision %d without a word", run.Failures, revision(run)))
 	}
-	runCtx, cancel := a.withDeadline(run.Admitted.Deadline)
-	defer cancel()
+	defer a.cancel(nil)
+	switch {
+	case run.Cancel != nil:
+		return a.stop(ctx)
+	case run.Expired:
+		return a.fail(ctx, events.FailureDeadline, errDeadline)
+	}
 	input, err := a.input(run)
 	if err != nil {
 		return a.fail(ctx, events.FailureAborted, err)
@@ -132,7 +200,8 @@ func (a *attempt) carryOut(ctx context.Context) error {
 	pause, invalid := firstRetry, 0
 	for {
 		before := revision(a.current())
-		result, err := runtime.Run(runCtx, *input)
+		a.store.telling = nil
+		result, err := runtime.Run(a.ctx, *input)
 		if result != nil && result.CleanupError != nil {
 			a.d.Logger.Warn("an executor was not torn down", "run", a.run, "error", result.CleanupError)
 		}
@@ -152,7 +221,17 @@ func (a *attempt) carryOut(ctx context.Context) error {
 		case lost:
 			return err
 		case parked:
+			a.d.Meter.RunParked(a.current().Reason)
 			return nil
+		case reconsider:
+			continue
+		case cancelled:
+			return a.stop(ctx)
+		case overdrawn:
+			if held, err := a.overdrawn(ctx, err); held || err != nil {
+				return err
+			}
+			continue
 		case failed:
 			return a.fail(ctx, events.FailureAborted, err)
 		case expired:
@@ -178,7 +257,7 @@ func (a *attempt) carryOut(ctx context.Context) error {
 			return errors.Join(runtime.ErrStopped, a.end(ctx, events.RunReleased{Reason: "drain"}))
 		default:
 		}
-		_ = a.d.Pause(runCtx, pause) // an ended context is seen by the next attempt
+		_ = a.d.Pause(a.ctx, pause) // an ended context is seen by the next attempt
 		pause = min(2*pause, maxRetry)
 	}
 }
@@ -209,18 +288,76 @@ func revision(r *projector.Run) uint64 {
 	return r.Checkpoint.Revision
 }
 
-// end closes the claim, in a context that survives the attempt's.
+// end closes the claim, in a context that survives the attempt's. What was spent
+// under the claim is on the ledger before.
 func (a *attempt) end(ctx context.Context, payload any) error {
+	return a.endWith(ctx, func(*projector.Run) any { return payload })
+}
+
+func (a *attempt) endWith(ctx context.Context, payload func(*projector.Run) any) error {
 	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalizeWithin)
 	defer cancel()
+	if err := a.meter.settle(out); err != nil {
+		return err
+	}
 	return a.store.end(out, payload)
 }
 
-func (a *attempt) withDeadline(deadline *time.Time) (context.Context, context.CancelFunc) {
+func (a *attempt) withDeadline(deadline *time.Time) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(a.hold.ctx)
 	if deadline == nil {
-		return context.WithCancel(a.hold.ctx)
+		return ctx, cancel
 	}
-	return context.WithDeadlineCause(a.hold.ctx, *deadline, errDeadline)
+	ctx, stop := context.WithDeadlineCause(ctx, *deadline, errDeadline)
+	return ctx, func(cause error) { cancel(cause); stop() }
+}
+
+// stop ends a run that was asked to stop, with the reason that the log has.
+func (a *attempt) stop(ctx context.Context) error {
+	reason := ""
+	err := a.endWith(ctx, func(run *projector.Run) any {
+		fact := events.RunCancelled{Reason: "cancelled"}
+		if run.Cancel != nil {
+			fact.Reason = run.Cancel.Reason
+		}
+		if c := run.Checkpoint; c != nil {
+			fact.Usage, fact.Steps = c.Usage, c.Steps
+		}
+		reason = fact.Reason
+		return fact
+	})
+	if err != nil {
+		return err
+	}
+	a.d.Meter.RunSettled(projector.StateCancelled, "")
+	a.d.Logger.Info("a run was cancelled", "run", a.run, "reason", reason)
+	return nil
+}
+
+// overdrawn ends a run whose budget is spent, or parks it until a top-up. It
+// reports false when one has come meanwhile.
+func (a *attempt) overdrawn(ctx context.Context, cause error) (bool, error) {
+	var refused *BudgetError
+	if !errors.As(cause, &refused) || !a.current().Admitted.Hold {
+		return true, a.fail(ctx, events.FailureBudget, cause)
+	}
+	if err := a.meter.settle(ctx); err != nil {
+		return false, err
+	}
+	err := a.store.park(ctx, func() (*events.RunParked, error) {
+		if a.current().Raises > refused.Raises {
+			return nil, nil
+		}
+		return &events.RunParked{Reason: events.ParkBudget, Raises: refused.Raises}, nil
+	})
+	switch {
+	case errors.Is(err, runtime.ErrWaiting):
+		a.d.Meter.RunParked(events.ParkBudget)
+		return true, nil
+	case errors.Is(err, errCancelled):
+		return true, a.stop(ctx)
+	}
+	return false, err
 }
 
 var errDeadline = errors.New("the run's deadline has passed")
@@ -229,14 +366,17 @@ var errDeadline = errors.New("the run's deadline has passed")
 type verdict int
 
 const (
-	settled verdict = iota // the run has completed
-	parked                 // the run waits, and the claim is closed
-	failed                 // the run cannot go on
-	expired                // the run's deadline has passed
-	stopped                // this process ends; the run goes on elsewhere
-	lost                   // somebody else may be at work: say and do nothing more
-	refused                // this binary must not carry the run on; another may
-	again                  // the infrastructure failed; the same claim tries again
+	settled    verdict = iota // the run has completed
+	parked                    // the run waits, and the claim is closed
+	failed                    // the run cannot go on
+	expired                   // the run's deadline has passed
+	stopped                   // this process ends; the run goes on elsewhere
+	lost                      // somebody else may be at work: say and do nothing more
+	cancelled                 // somebody asked the run to stop
+	overdrawn                 // a budget is spent
+	reconsider                // the decision was overtaken: it is made again at once
+	refused                   // this binary must not carry the run on; another may
+	again                     // the infrastructure failed; the same claim tries again
 )
 
 // judge classifies the error of an attempt. The order matters: a fence
@@ -252,6 +392,7 @@ func judge(err error) verdict {
 		model  *runtime.ModelError
 		other  *runtime.ContractError
 		order  *projector.SuccessionError
+		budget *BudgetError
 	)
 	switch {
 	case err == nil:
@@ -261,6 +402,12 @@ func judge(err error) verdict {
 		return lost
 	case errors.Is(err, runtime.ErrWaiting):
 		return parked
+	case errors.Is(err, errCancelled):
+		return cancelled
+	case errors.Is(err, errReconsider):
+		return reconsider
+	case errors.As(err, &budget):
+		return overdrawn
 	case errors.Is(err, errDeadline):
 		return expired
 	case errors.Is(err, runtime.ErrStopped), errors.Is(err, errDraining):
@@ -317,11 +464,12 @@ func (a *attempt) input(run *projector.Run) (*runtime.Input, error) {
 		limits.OutputTokens = n
 	}
 	return &runtime.Input{
-		Definition: a.version.Agent, Model: model, ModelLimits: limits,
-		Store: a.store, Controller: &controller{a.hold}, ExecutorFactory: patient{a.d.Executors, a.d.Host},
+		Definition: a.version.Agent, Subagents: a.version.Subagents, Model: metered{model, a.meter}, ModelLimits: limits,
+		Store: a.store, Controller: &controller{a.d.Host, a.hold, a.store, a.d.Tree, a.meter}, ExecutorFactory: patient{a.d.Executors, a.d.Host},
 		Backend: &backend{host: a.d.Host, services: a.d.Services, hold: a.hold, run: run, namespace: a.store.session.Key.Namespace, epoch: a.store.claim.Epoch},
 		Sink:    silentSink{}, Redactor: a.d.Redactor,
 		RunID: a.run, Message: run.Admitted.Message, Capabilities: a.version.Capabilities, Stop: a.d.stop,
+		Inbox: func() []events.Message { return a.current().Messages },
 	}, nil
 }
 

@@ -36,7 +36,7 @@ func BenchmarkRun(b *testing.B) {
 	var appends, size int
 	var mallocs uint64
 	for b.Loop() {
-		w := handlerstest.New(&jetstream.Log{Conn: conn}, fmt.Sprintf("bench%d", worlds.Add(1)))
+		w := handlerstest.New(&jetstream.Log{Conn: conn}, &jetstream.Log{Conn: conn, Family: jetstream.FamilyBudget}, fmt.Sprintf("bench%d", worlds.Add(1)))
 		w.Model.Respond = runtimetest.Script(list...)
 		worker := w.Start(b.Context(), nil)
 		v := agent("desk.book")
@@ -143,7 +143,7 @@ func BenchmarkLoad(b *testing.B) {
 	for _, steps := range []int{10, 100} {
 		b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) {
 			conn := jetstreamtest.Open(b, jetstreamtest.Server(b), jetstream.Layout{Shards: 1})
-			w := handlerstest.New(&jetstream.Log{Conn: conn}, "bench")
+			w := handlerstest.New(&jetstream.Log{Conn: conn}, &jetstream.Log{Conn: conn, Family: jetstream.FamilyBudget}, "bench")
 			var list []runtimetest.Step
 			for i := range steps {
 				list = append(list, runtimetest.RunJS(fmt.Sprintf("desk.book {\"seat\":%d}\nreturn", i)))

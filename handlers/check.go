@@ -23,9 +23,9 @@ func (e *FieldError) Error() string {
 }
 
 // Check reports everything that is wrong with a version, joined; each error is
-// a *FieldError, or a *Rejection for what this release does not do.
+// a *FieldError.
 func (v *Version) Check() error {
-	errs := []error{checkAgent(&v.Agent), Supported(&v.Agent)}
+	errs := []error{checkAgent(&v.Agent)}
 	var names []string
 	for i := range v.Capabilities {
 		errs = append(errs, CheckCapability(&v.Capabilities[i]))
@@ -87,6 +87,7 @@ func checkAgent(d *events.AgentDefinition) error {
 			wrong(field, "must not be negative")
 		}
 	}
+	checkTree(d, wrong)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
 }
@@ -164,13 +165,38 @@ func isLiteralSubject(s string) bool {
 	return !strings.HasPrefix(s, ".") && !strings.HasSuffix(s, ".") && !strings.Contains(s, "..")
 }
 
-// Supported refuses definitions that ask for what this release does not do.
-func Supported(d *events.AgentDefinition) error {
-	if len(d.Subagents) > 0 {
-		return reject(RejectUnsupported, "agent %s has subagents, which this release does not run; remove them", d.Slug)
+// checkTree checks what a definition says of children and budgets.
+func checkTree(d *events.AgentDefinition, wrong func(field, format string, args ...any)) {
+	for i, slug := range d.Subagents {
+		if events.CheckSession(slug) != nil {
+			wrong("subagents", "%q can be no agent's name", bounded(slug, maxNamed))
+		}
+		if slices.Contains(d.Subagents[:i], slug) {
+			wrong("subagents", "%q is named twice", slug)
+		}
 	}
-	if len(d.Budget) > 0 && string(d.Budget) != "null" {
-		return reject(RejectUnsupported, "agent %s has a budget, which this release does not enforce; remove it", d.Slug)
+	b := d.Budget
+	switch d.OnBudget {
+	case "", events.OnBudgetFail:
+	case events.OnBudgetHold:
+		if b == nil {
+			wrong("on_budget", "hold needs a budget")
+		}
+	default:
+		wrong("on_budget", "%q is none of fail, hold", d.OnBudget)
 	}
-	return nil
+	if b == nil {
+		return
+	}
+	for field, n := range map[string]int64{"budget.steps": b.Steps, "budget.input_tokens": b.InputTokens, "budget.output_tokens": b.OutputTokens} {
+		if n < 0 {
+			wrong(field, "must not be negative; 0 is unlimited")
+		}
+	}
+	if !isDuration(b.Timeout) {
+		wrong("budget.timeout", "%q must be a positive duration such as 30s", b.Timeout)
+	}
+	if b.Steps <= 0 && b.InputTokens <= 0 && b.OutputTokens <= 0 && b.Timeout == "" {
+		wrong("budget", "must limit something: steps, input_tokens, output_tokens or timeout; leave it out for no limit")
+	}
 }

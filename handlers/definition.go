@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -33,11 +32,15 @@ type Definitions interface {
 type Version struct {
 	Agent        events.AgentDefinition `json:"agent"`
 	Capabilities []events.Capability    `json:"capabilities,omitempty"`
+
+	// Subagents are the pinned definitions of the children, once a run is
+	// resolved. They are stored as versions of their own.
+	Subagents []events.AgentDefinition `json:"-"`
 }
 
 // Contract returns the contract that a run of this version is begun with.
 func (v *Version) Contract() (string, error) {
-	return runtime.ContractHash(&v.Agent, nil, v.Capabilities)
+	return runtime.ContractHash(&v.Agent, v.Subagents, v.Capabilities)
 }
 
 // Apply makes a version the current one of its agent in a namespace. Runs under
@@ -84,25 +87,8 @@ func (e *MissingVersionError) Error() string {
 	return fmt.Sprintf("run %s was admitted with version %s of agent %s (contract %s), which is not stored here: restore the definitions bucket; no other version is used in its place", e.Run, e.Definition, e.Agent, e.Contract)
 }
 
-// admitted reads the version a run was admitted with and refuses it when this
-// binary would run it under another contract.
-func (h *Host) admitted(ctx context.Context, namespace, run string, a *events.RunAdmitted) (*Version, error) {
-	v, err := h.version(ctx, namespace, a.Definition)
-	if errors.Is(err, events.ErrNotFound) {
-		return nil, &MissingVersionError{run, a.Agent, a.Definition, a.Contract}
-	}
-	if err != nil {
-		return nil, err
-	}
-	v.grant(a.Capabilities)
-	contract, err := v.Contract()
-	if err != nil {
-		return nil, err
-	}
-	if contract != a.Contract {
-		return nil, &runtime.ContractError{RunID: run, Contract: a.Contract, BinaryContract: contract}
-	}
-	return v, nil
+func contractError(run string, a *events.RunAdmitted, binary string) error {
+	return &runtime.ContractError{RunID: run, Contract: a.Contract, BinaryContract: binary}
 }
 
 // grant leaves the capabilities that a run was granted.

@@ -49,6 +49,7 @@ type Dispatcher struct {
 	Executors runtime.ExecutorFactory
 	Services  Services
 
+	Tree  TreeLimits
 	TTL   time.Duration // of a lease; DefaultTTL when zero
 	Slots int           // runs at a time; DefaultSlots when zero
 	Grace time.Duration // for calls in flight when draining; DefaultGrace when zero

@@ -22,7 +22,7 @@ import (
 // started returns a world whose one run was admitted and not yet dispatched.
 func started(t *testing.T, v handlers.Version, list ...runtimetest.Step) (*handlerstest.World, *handlerstest.Worker) {
 	t.Helper()
-	w := handlerstest.New(&eventstest.Memory{}, "ns")
+	w := handlerstest.New(&eventstest.Memory{}, &eventstest.Memory{}, "ns")
 	w.Model.Respond = runtimetest.Script(list...)
 	worker := w.Start(t.Context(), nil)
 	if _, err := worker.Dispatcher.Apply(t.Context(), "ns", &v); err != nil {
@@ -45,7 +45,7 @@ func only(t *testing.T, w *handlerstest.World) projector.Run {
 func TestAFailedReadNeverStartsARunAfresh(t *testing.T) {
 	for n := 1; n <= 12; n++ {
 		log := &eventstest.Faulty{Log: &eventstest.Memory{}}
-		w := handlerstest.New(log, "ns")
+		w := handlerstest.New(log, &eventstest.Memory{}, "ns")
 		w.Model.Respond = runtimetest.Script(runtimetest.RunJS("desk.book {}\nreturn"), runtimetest.CompleteQuoting())
 		worker := w.Start(t.Context(), nil)
 		v := agent("desk.book")
@@ -135,7 +135,7 @@ func TestProviderFailuresAreRetriedUnderTheSameClaim(t *testing.T) {
 		w, worker = started(t, agent(), func(step int, r *runtime.Request) (*runtime.Response, error) {
 			if failures++; failures == 12 {
 				run := only(t, w)
-				api := handlers.API{Host: w.Start(t.Context(), nil).Dispatcher.Host, Sessions: w, Notes: w}
+				api := handlers.API{Host: w.Start(t.Context(), nil).Dispatcher.Host, Notes: w}
 				d, err := api.Handle(t.Context(), "ns", handlers.VerbGet, nil, []byte(`{"run":"`+run.ID+`"}`))
 				if err != nil {
 					t.Error(err)
@@ -324,7 +324,7 @@ func TestAnOutageOfTheLogFailsNoRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := &eventstest.Memory{}
 		log := &eventstest.Faulty{Log: memory}
-		w := handlerstest.New(log, "ns")
+		w := handlerstest.New(log, &eventstest.Memory{}, "ns")
 		w.Model.Respond = runtimetest.Script(runtimetest.RunJS("desk.book {}\nreturn"), runtimetest.CompleteQuoting())
 		worker := w.Start(t.Context(), nil)
 		v := agent("desk.book")

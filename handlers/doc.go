@@ -1,7 +1,8 @@
 // Package handlers makes the log do something. It implements runtime.Store,
 // runtime.Controller and runtime.Backend over events.Log and small ports, and
 // holds the service's reactions: admit a command, dispatch a work item (claim,
-// run, settle), publish what happened, sweep at start.
+// run, settle), tell parents, stop children, arm timers, publish what happened,
+// sweep.
 //
 // # Do, then acknowledge
 //
@@ -37,6 +38,49 @@
 //	   │◀───released─────┘   └──park──▶ parked ──claim──▶ running
 //	   │                                  (when what it waits for has come)
 //	   └── a claim whose holder was silent for a TTL is claimed over
+//
+// # Trees
+//
+// A child run lives in a session of its own, whose id derives from the parent
+// run and the call. The commit that dispatches a spawn or a continue_agent names
+// the child it may start, so that the parent's log alone tells whom a
+// cancellation must reach, admitted or not:
+//
+//	parent's log   …predispatch (names the child)……………………………park…child.settled…claim…
+//	child's log                    admitted……claimed……completed
+//
+// Whoever asks a parent to stop asks every child so named, in the child's own
+// session. The admission of a child is fenced on what it folded: one that was
+// asked to stop before it was there is admitted as cancelled, in one commit.
+//
+// A wait parks the run and closes its claim. Between "look" and "park" nothing
+// can slip: the park is decided again when anything came first, and whoever
+// appends child.settled, timer.fired, message.received or budget.raised folds at
+// least to its own fact and hints the session when the park is satisfied then.
+// The answer of a wait is a function of the fold at the commit that holds it;
+// when something came in between, the wait is answered again. A time-out is
+// never read from a clock there: it is a fact, appended by whoever handles the
+// timer or by the sweeper.
+//
+// # Budgets
+//
+// A budget is counted on one ledger for each tree, beside the log of the root.
+// A reservation charges a step to the run and to every metered run above it, and
+// is keyed by run, revision, request and epoch: the same attempt that asks again
+// is charged once, a new claim again. Tokens are totals, so that a record that
+// comes twice or late counts once: those of committed responses are read from
+// the checkpoint with every reservation, those of requests that led to none are
+// counted per claim. Reserving thus costs one append a step, and an account is
+// brought up to date by one more before its claim ends. A tree in which no agent
+// has a budget writes no ledger.
+//
+// # What nobody may lose
+//
+// Hints, timers, leases, snapshots, public events and the list of runs can all
+// be lost. The sweeper reads the logs and makes each good: it evaluates what a
+// parked run waits for against the children's own logs, the deadlines and the
+// ledger, appends the facts that are missing, and hints what is runnable. What
+// it cannot make good it names, with the reason.
 //
 // # Failures
 //

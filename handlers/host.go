@@ -14,10 +14,13 @@ import (
 // Host is what every handler works with. Its fields are set once, before use.
 type Host struct {
 	Log         events.Log // with payloads over the inline limit resolved: see Inline
+	Ledger      events.Log // of budgets; a key's session is the root run of a tree
 	Objects     Objects
 	Definitions Definitions
 	Snapshots   Snapshots
 	Work        Hinter
+	Timers      Timers
+	Signals     Signals
 	Public      Publisher
 	Dead        DeadLetters
 	Redactor    runtime.Redactor
@@ -27,6 +30,9 @@ type Host struct {
 	Pause  events.Pause
 	Logger *slog.Logger
 	Meter  Meter
+
+	ledgers  cache[projector.Ledger]
+	sessions cache[projector.Session] // as the reactions have folded them
 }
 
 // Hinter puts a hint into the work queue. A hint may be lost after it was
@@ -50,6 +56,7 @@ type DeadLetters interface {
 // Meter counts what operators watch. Every method is cheap and never fails.
 type Meter interface {
 	RunSettled(state projector.State, reason string)
+	RunParked(reason string)
 	AttemptEnded(outcome string)
 	CommandHandled(kind, outcome string)
 	CallMade(capability, outcome string, took time.Duration)
@@ -61,6 +68,9 @@ type NoMeter struct{}
 
 // RunSettled implements Meter.
 func (NoMeter) RunSettled(projector.State, string) {}
+
+// RunParked implements Meter.
+func (NoMeter) RunParked(string) {}
 
 // AttemptEnded implements Meter.
 func (NoMeter) AttemptEnded(string) {}

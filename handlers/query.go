@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
@@ -64,36 +66,132 @@ func (h *Host) redactReply(r *events.Reply) *events.Reply {
 	return &events.Reply{Kind: r.Kind, Output: runtime.RedactJSON(h.Redactor, r.Output), Question: h.Redactor.Redact(r.Question)}
 }
 
+// TreeNode is a run with those below it.
+type TreeNode struct {
+	projector.Summary
+	CallID   string     `json:"call_id,omitempty"` // of its parent, that started it
+	Error    string     `json:"error,omitempty"`
+	Children []TreeNode `json:"children,omitempty"`
+
+	Runs   int `json:"runs"`   // this one and those below it
+	Active int `json:"active"` // of these, those that have not ended
+
+	// Settled tells that neither the run nor anything below it is, or can
+	// come to be, under way.
+	Settled bool `json:"settled"`
+}
+
+// StateNotStarted stands in a tree for a call that was to start a run and has
+// not, and StateNeverStarted for one that never will.
+const (
+	StateNotStarted   projector.State = "not_started"
+	StateNeverStarted projector.State = "never_started"
+)
+
+// MaxTree is how many runs one answer about a tree holds; a brief answer counts
+// more.
+const (
+	MaxTree  = 2000
+	maxBrief = 100_000
+)
+
+// Tree returns a run and everything below it, as the log's leader knows it. An
+// unknown run wraps events.ErrNotFound.
+func (h *Host) Tree(ctx context.Context, namespace, run string) (*TreeNode, error) {
+	return h.tree(ctx, namespace, run, false)
+}
+
+// TreeCounts is Tree without the runs below, however many they are: their
+// numbers only.
+func (h *Host) TreeCounts(ctx context.Context, namespace, run string) (*TreeNode, error) {
+	return h.tree(ctx, namespace, run, true)
+}
+
+func (h *Host) tree(ctx context.Context, namespace, run string, brief bool) (*TreeNode, error) {
+	key, err := events.KeyOfRun(namespace, run)
+	if err != nil {
+		return nil, err
+	}
+	w := &treeWalk{host: h, namespace: namespace, slots: make(chan struct{}, treeReads), brief: brief}
+	w.left.Store(MaxTree)
+	if brief {
+		w.left.Store(maxBrief)
+	}
+	n, err := w.node(ctx, &events.ChildCall{Run: run, Session: key.Session}, nil)
+	if err == nil && n.State == StateNotStarted {
+		return nil, fmt.Errorf("run %s in namespace %s: %w", run, namespace, events.ErrNotFound)
+	}
+	return n, err
+}
+
+// treeReads is how many sessions of a tree are read at a time.
+const treeReads = 16
+
+// treeWalk reads one tree.
+type treeWalk struct {
+	host      *Host
+	namespace string
+	slots     chan struct{}
+	left      atomic.Int64
+	brief     bool
+}
+
+// node reads one run and those below it. A call that was dispatched and whose
+// run is not there has settled only when the run cannot come any more: the
+// parent has ended, and whoever still carries out the call finds it cancelled.
+func (w *treeWalk) node(ctx context.Context, call *events.ChildCall, parent *projector.Run) (*TreeNode, error) {
+	if w.left.Add(-1) < 0 {
+		return nil, &APIError{CodeInvalid, fmt.Sprintf("the tree has more than %d runs; ask for one of the runs below, or for a brief answer", MaxTree)}
+	}
+	w.slots <- struct{}{}
+	s, err := w.host.Latest(ctx, events.Key{Namespace: w.namespace, Session: call.Session})
+	<-w.slots
+	if err != nil {
+		return nil, err
+	}
+	r := s.Run(call.Run)
+	if r == nil {
+		n := &TreeNode{Summary: projector.Summary{Run: call.Run, Session: call.Session, Agent: call.Agent, State: StateNotStarted}, CallID: call.CallID, Runs: 1, Active: 1}
+		if parent != nil && parent.State.Terminal() && (s.EarlyCancel(call.Run) != nil || parent.State == projector.StateCompleted) {
+			n.State, n.Settled, n.Runs, n.Active = StateNeverStarted, true, 0, 0
+		}
+		return n, nil
+	}
+	n := &TreeNode{Summary: w.host.summary(r), CallID: call.CallID, Settled: r.State.Terminal(), Runs: 1}
+	if !n.Settled {
+		n.Active = 1
+	}
+	if r.State != projector.StateCancelled {
+		n.Error = errorOf(r)
+	}
+	return n, w.below(ctx, n, r)
+}
+
+// below adds the children of a run to its node, in their order.
+func (w *treeWalk) below(ctx context.Context, n *TreeNode, r *projector.Run) error {
+	nodes, errs := make([]*TreeNode, len(r.Children)), make([]error, len(r.Children))
+	var reading sync.WaitGroup
+	for i := range r.Children {
+		reading.Go(func() { nodes[i], errs[i] = w.node(ctx, &r.Children[i].ChildCall, r) })
+	}
+	reading.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return errs[slices.IndexFunc(errs, func(err error) bool { return err != nil })]
+	}
+	for _, child := range nodes {
+		n.Runs += child.Runs
+		n.Active += child.Active
+		n.Settled = n.Settled && child.Settled
+		if !w.brief {
+			n.Children = append(n.Children, *child)
+		}
+	}
+	return nil
+}
+
 // StateUnreadable stands in a list for a session that cannot be folded: it is
 // damaged, or a newer release wrote to it.
 const StateUnreadable projector.State = "unreadable"
-
-// ListRuns returns the runs of a namespace, the newest first. It reads every
-// session of the namespace.
-func (h *Host) ListRuns(ctx context.Context, sessions Sessions, namespace string, limit int) ([]projector.Summary, error) {
-	list := []projector.Summary{}
-	for key, err := range sessions.Sessions(ctx, namespace) {
-		if err != nil {
-			return nil, fmt.Errorf("list runs: %w", err)
-		}
-		s, _, err := h.load(ctx, key, 0)
-		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, events.ErrUnanswered) {
-				return nil, fmt.Errorf("list runs: %w", err)
-			}
-			list = append(list, projector.Summary{Session: key.Session, State: StateUnreadable, Reason: err.Error()})
-			continue
-		}
-		for i := range s.Runs {
-			list = append(list, h.summary(&s.Runs[i]))
-		}
-	}
-	slices.SortFunc(list, func(a, b projector.Summary) int { return b.Started.Compare(a.Started) })
-	if limit > 0 && len(list) > limit {
-		list = list[:limit]
-	}
-	return list, nil
-}
 
 // RunFacts returns the facts of a run's session that concern the run, from a
 // sequence on.

@@ -14,17 +14,25 @@ import (
 
 // React does everything that follows from one fact, of which only the headers
 // were delivered. Nil means that all of it is stored and the fact may be
-// acknowledged. A repetition does the same again; public events keep their ids.
+// acknowledged. A repetition does the same again; public events keep their ids,
+// and facts appended to other sessions say nothing new.
 func (h *Host) React(ctx context.Context, fact *events.Event, at events.Position) error {
 	key := events.Key{Namespace: fact.Namespace, Session: fact.Session}
 	t := events.TypeOf(fact.Type)
-	var err error
-	switch {
-	case t.Kind == events.External, t.Ends, t.Name == typeAdmitted, t.Name == typeReleased:
-		err = h.reactWithFold(ctx, key, fact, t, at)
-	case fact.Emits != "":
-		err = h.reactWithFold(ctx, key, fact, t, at)
+	var follows bool
+	switch t.Name {
+	case typeAdmitted, typeParked, typeReleased:
+		follows = true
+	default:
+		follows = t.Kind == events.External || t.Ends || fact.Emits != ""
 	}
+	if !follows {
+		return nil
+	}
+	// The session is folded at least up to the fact before anything is decided:
+	// a hint that is not sent because the session looked idle would be a lost
+	// one.
+	err := h.folded(ctx, key, at.Sequence, func(s *projector.Session) error { return h.follow(ctx, s, fact, t, at) })
 	if err != nil {
 		return fmt.Errorf("react to %s at sequence %d of session %s: %w", fact.Type, at.Sequence, key, err)
 	}
@@ -32,17 +40,42 @@ func (h *Host) React(ctx context.Context, fact *events.Event, at events.Position
 }
 
 var (
-	typeAdmitted = events.TypeFor[events.RunAdmitted]().Name
-	typeReleased = events.TypeFor[events.RunReleased]().Name
+	typeAdmitted        = events.TypeFor[events.RunAdmitted]().Name
+	typeParked          = events.TypeFor[events.RunParked]().Name
+	typeReleased        = events.TypeFor[events.RunReleased]().Name
+	typeCancelRequested = events.TypeFor[events.CancelRequested]().Name
 )
 
-// reactWithFold folds the session at least up to the fact before it decides: a
-// hint that is not sent because the session looked idle would be a lost one.
-func (h *Host) reactWithFold(ctx context.Context, key events.Key, fact *events.Event, t events.Type, at events.Position) error {
-	s, _, err := h.load(ctx, key, at.Sequence)
-	if err != nil {
-		return err
-	}
+// Fold calls use with a fold of a session, at least as far as a sequence. The
+// fold is valid, and must not be changed, until use returns.
+func (h *Host) Fold(ctx context.Context, key events.Key, atLeast uint64, use func(*projector.Session) error) error {
+	return h.folded(ctx, key, atLeast, use)
+}
+
+// folded calls f with the reactions' own fold of a session, at least as far as a
+// sequence, or as far as the log's leader knows when that is 0. The fold is
+// kept: a parent of many children is read once and not once for each.
+func (h *Host) folded(ctx context.Context, key events.Key, atLeast uint64, f func(*projector.Session) error) error {
+	return h.sessions.with(key, func(s *projector.Session) error {
+		if s.At.Sequence == 0 {
+			*s = *h.restore(ctx, key)
+		}
+		var err error
+		switch {
+		case atLeast == 0:
+			err = h.appender().LoadLatest(ctx, key, s)
+		case s.At.Sequence < atLeast:
+			err = h.appender().Load(ctx, key, s, atLeast)
+		}
+		if err != nil {
+			return err
+		}
+		return f(s)
+	})
+}
+
+// follow does what follows from a fact.
+func (h *Host) follow(ctx context.Context, s *projector.Session, fact *events.Event, t events.Type, at events.Position) error {
 	list, err := h.publicEvents(ctx, s, fact, t, at)
 	if err != nil {
 		return err
@@ -52,7 +85,86 @@ func (h *Host) reactWithFold(ctx context.Context, key events.Key, fact *events.E
 			return err
 		}
 	}
+	if run := s.Run(fact.Run); run != nil {
+		if err := h.followRun(ctx, s, run, t, at); err != nil {
+			return err
+		}
+	}
 	return h.hint(ctx, s)
+}
+
+// followRun does what follows from a fact for others than the public: timers,
+// the run's children, its parent.
+func (h *Host) followRun(ctx context.Context, s *projector.Session, run *projector.Run, t events.Type, at events.Position) error {
+	namespace := s.Key.Namespace
+	ended := run.EndedSeq == at.Sequence
+	switch {
+	case t.Name == typeAdmitted && !ended:
+		return h.armDeadline(ctx, namespace, run)
+	case t.Name == typeParked && run.State == projector.StateParked:
+		return h.armWait(ctx, namespace, run)
+	case t.Name == typeCancelRequested && !run.State.Terminal():
+		if err := h.Signals.Send(s.Key); err != nil {
+			h.Logger.Warn("a signal was not sent; the worker sees the cancellation at its next commit", "run", run.ID, "error", err)
+		}
+		return h.stopChildren(ctx, namespace, run, "its parent was cancelled")
+	case ended:
+		return h.followEnd(ctx, namespace, run)
+	}
+	return nil
+}
+
+// followEnd does what follows from a run's end. One that has completed has no
+// child left.
+func (h *Host) followEnd(ctx context.Context, namespace string, run *projector.Run) error {
+	if run.Admitted.Deadline != nil {
+		if err := h.Timers.Disarm(ctx, Timer{Namespace: namespace, Run: run.ID}); err != nil {
+			h.Logger.Debug("a timer was not disarmed; it says nothing when it fires", "run", run.ID, "error", err)
+		}
+	}
+	if run.State != projector.StateCompleted {
+		if err := h.stopChildren(ctx, namespace, run, "its parent ended: "+string(run.State)); err != nil {
+			return err
+		}
+	}
+	return h.tellParent(ctx, namespace, run)
+}
+
+// maxToldReply is the longest reply that a parent is told in the fact itself, in
+// bytes. A longer one is read from the child's log by whoever needs it.
+const maxToldReply = 4 << 10
+
+// tellParent appends a child's end to its parent's session, unless it stands
+// there, and hints the parent when it waits for that. Nothing is appended to a
+// parent that has ended.
+func (h *Host) tellParent(ctx context.Context, namespace string, child *projector.Run) error {
+	if child.Parent == "" {
+		return nil
+	}
+	key, err := events.KeyOfRun(namespace, child.Parent)
+	if err != nil {
+		return err
+	}
+	settled := events.ChildSettled{CallID: child.Admitted.Cause.ID, Child: child.ID, Outcome: string(child.State), Error: errorOf(child)}
+	if c := child.Checkpoint; c != nil && c.Reply != nil && len(c.Reply.Output)+len(c.Reply.Question) <= maxToldReply {
+		settled.Reply = c.Reply
+	}
+	return h.folded(ctx, key, 0, func(s *projector.Session) error {
+		parent := s.Run(child.Parent)
+		if parent == nil || parent.State.Terminal() {
+			return nil
+		}
+		if c := parent.Child(settled.CallID); c != nil && c.Settled == nil {
+			at, err := h.notifyAt(ctx, key, parent.ID, events.Derive(26, "settled", parent.ID, child.ID), settled)
+			if err == nil {
+				err = h.appender().Load(ctx, key, s, at)
+			}
+			if err != nil {
+				return fmt.Errorf("tell run %s that its child %s has ended: %w", parent.ID, child.ID, err)
+			}
+		}
+		return h.hint(ctx, s)
+	})
 }
 
 // publicEvents returns what the outside is told of a fact.
@@ -69,14 +181,16 @@ func (h *Host) publicEvents(ctx context.Context, s *projector.Session, fact *eve
 	}
 	session := s.Key.Session
 	if t.Name == typeAdmitted {
-		return list, add(events.RunStartedData{Run: run.ID, Session: session, Agent: run.Admitted.Agent, Labels: h.redactLabels(run.Admitted.Labels)})
+		if err := add(events.RunStartedData{Run: run.ID, Session: session, Agent: run.Admitted.Agent, Labels: h.redactLabels(run.Admitted.Labels)}); err != nil {
+			return nil, err
+		}
 	}
 	if fact.Emits != "" {
 		if err := h.addDetails(ctx, s.Key, run, fact, at, add); err != nil {
 			return nil, err
 		}
 	}
-	if !t.Ends {
+	if run.EndedSeq != at.Sequence {
 		return list, nil
 	}
 	ended := events.RunFailedData{Run: run.ID, Session: session, Agent: run.Admitted.Agent, Reason: run.Reason}

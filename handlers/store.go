@@ -3,9 +3,11 @@ package handlers
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
@@ -18,7 +20,12 @@ type store struct {
 	session *projector.Session // the claim's own fold
 	run     string
 	claim   events.Claim
+	version *Version
 	since   int // commits since the last snapshot
+
+	at      atomic.Uint64 // the fold's position, for whoever watches the log meanwhile
+	judged  uint64        // the fold's position when a wait was last answered
+	telling []string      // calls whose child's end the result tells that is committed next
 
 	progressed func() // called after each commit
 }
@@ -52,11 +59,19 @@ func (e *RevisionError) Error() string {
 	return fmt.Sprintf("run %s stands at revision %d; revision %d is not its successor and was not stored", e.Run, e.Stored, e.Offered)
 }
 
+// errCancelled ends an attempt whose run was asked to stop.
+var errCancelled = errors.New("the run was asked to stop")
+
+// errReconsider ends an attempt whose decision was overtaken by what came into
+// the log: it is made again at once.
+var errReconsider = errors.New("something came that the decision depends on")
+
 // SaveCheckpoint implements runtime.Store: one fact, holding what changed. The
 // checkpoint that completes the run is the run's end.
 func (s *store) SaveCheckpoint(ctx context.Context, c *projector.Checkpoint) error {
-	_, err := s.commit(ctx, func() (*events.Event, error) {
-		stored := s.session.Run(s.run).Checkpoint
+	r, err := s.commit(ctx, func() (*events.Event, error) {
+		run := s.session.Run(s.run)
+		stored := run.Checkpoint
 		if stored != nil && stored.Revision == c.Revision && sameCheckpoint(stored, c) {
 			return nil, nil // the identical committed revision
 		}
@@ -67,11 +82,17 @@ func (s *store) SaveCheckpoint(ctx context.Context, c *projector.Checkpoint) err
 			}
 			return nil, &RevisionError{s.run, at, c.Revision}
 		}
+		if run.Cancel != nil {
+			return nil, errCancelled
+		}
+		if s.session.At.Sequence != s.judged && answersWait(stored, c) {
+			return nil, errReconsider
+		}
 		delta, err := projector.Diff(stored, c)
 		if err != nil {
 			return nil, err
 		}
-		var payload any = events.CheckpointCommitted{Delta: delta}
+		var payload any = events.CheckpointCommitted{Delta: delta, Opened: s.opened(stored, c), Told: s.telling}
 		if c.Phase == projector.PhaseCompleted {
 			payload = events.RunCompleted{Delta: delta}
 		}
@@ -83,6 +104,64 @@ func (s *store) SaveCheckpoint(ctx context.Context, c *projector.Checkpoint) err
 		e.Emits = s.emits(stored, c)
 		return e, nil
 	})
+	if r != nil {
+		s.telling = nil
+	}
+	return err
+}
+
+// answersWait reports whether a checkpoint holds the answer of a wait: a function
+// of the fold at the commit.
+func answersWait(old, c *projector.Checkpoint) bool {
+	return slices.ContainsFunc(callChanges(old, c), func(call events.Call) bool {
+		return call.State == events.CallSettled && call.Outcome == events.OutcomeOK && runtime.IsWait(&call.ToolCall)
+	})
+}
+
+// opened returns the calls that a checkpoint dispatches and that may start a
+// child. Whoever cancels the run asks these children to stop, so a session that
+// the model may only have made up is none of them.
+func (s *store) opened(old, c *projector.Checkpoint) []events.ChildCall {
+	var list []events.ChildCall
+	for _, call := range callChanges(old, c) {
+		if call.State != events.CallDispatched {
+			continue
+		}
+		slug, session, ok := runtime.ChildOf(s.version.Subagents, &call.ToolCall)
+		switch {
+		case !ok:
+			continue
+		case slug != "":
+			session = events.ChildSession(s.session.Key.Namespace, s.run, call.ID)
+		case !ownsSession(s.session, session):
+			continue
+		}
+		list = append(list, events.ChildCall{CallID: call.ID, Agent: slug, Session: session, Run: events.RunFor(s.session.Key.Namespace, session, s.run, call.ID)})
+	}
+	return list
+}
+
+// park closes the claim with what decide returns, and returns an error that is
+// runtime.ErrWaiting; it returns nil when decide finds nothing to wait for.
+// Whatever came first is folded before it is asked again.
+func (s *store) park(ctx context.Context, decide func() (*events.RunParked, error)) error {
+	parked := false
+	_, err := s.commit(ctx, func() (*events.Event, error) {
+		parked = false
+		if s.session.Run(s.run).Cancel != nil {
+			return nil, errCancelled
+		}
+		s.judged = s.session.At.Sequence
+		park, err := decide()
+		if err != nil || park == nil {
+			return nil, err
+		}
+		parked = true
+		return s.host.fact(s.session.Key, s.run, *park)
+	})
+	if err == nil && parked {
+		err = runtime.ErrWaiting
+	}
 	return err
 }
 
@@ -134,14 +213,20 @@ func callChanges(old, c *projector.Checkpoint) []events.Call {
 // Compact implements runtime.SessionStore.
 func (s *store) Compact(ctx context.Context, window []events.Message) error {
 	_, err := s.commit(ctx, func() (*events.Event, error) {
+		if s.session.Run(s.run).Cancel != nil {
+			return nil, errCancelled
+		}
 		return s.host.fact(s.session.Key, s.run, events.WindowCompacted{Window: window})
 	})
 	return err
 }
 
 // end commits the fact that closes the claim: a release, or the end of the run.
-func (s *store) end(ctx context.Context, payload any) error {
-	_, err := s.commit(ctx, func() (*events.Event, error) { return s.host.fact(s.session.Key, s.run, payload) })
+// payload is called with the run as it stands at the commit.
+func (s *store) end(ctx context.Context, payload func(*projector.Run) any) error {
+	_, err := s.commit(ctx, func() (*events.Event, error) {
+		return s.host.fact(s.session.Key, s.run, payload(s.session.Run(s.run)))
+	})
 	return err
 }
 
@@ -158,6 +243,7 @@ func (s *store) commit(ctx context.Context, decide func() (*events.Event, error)
 		e.RootRun, e.ParentRun, e.CorrelationID = run.Root, run.Parent, run.CorrelationID
 		return e, s.host.offload(ctx, e)
 	})
+	s.at.Store(s.session.At.Sequence)
 	if err != nil || r == nil {
 		return r, err
 	}

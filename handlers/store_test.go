@@ -1,11 +1,8 @@
 package handlers_test
 
 import (
-	"fmt"
 	"testing"
 
-	"github.com/agentruntime/agentruntime/events"
-	"github.com/agentruntime/agentruntime/events/eventstest"
 	"github.com/agentruntime/agentruntime/handlers/handlerstest"
 	"github.com/agentruntime/agentruntime/jetstream"
 	"github.com/agentruntime/agentruntime/jetstream/jetstreamtest"
@@ -14,9 +11,9 @@ import (
 )
 
 // testStore runs the loop's store suite over a log.
-func testStore(t *testing.T, log func() events.Log) {
+func testStore(t *testing.T, open func() *handlerstest.World) {
 	runtimetest.TestStore(t, func(t *testing.T) (runtime.Store, func() runtime.Store) {
-		w := handlerstest.New(log(), fmt.Sprintf("store%d", worlds.Add(1)))
+		w := open()
 		worker := w.Start(t.Context(), nil)
 		v := agent()
 		if _, err := worker.Dispatcher.Apply(t.Context(), w.Namespace, &v); err != nil {
@@ -35,12 +32,8 @@ func testStore(t *testing.T, log func() events.Log) {
 	})
 }
 
-func TestStoreInMemory(t *testing.T) {
-	testStore(t, func() events.Log { return &eventstest.Memory{} })
-}
+func TestStoreInMemory(t *testing.T) { testStore(t, inMemory) }
 
 func TestStoreOnJetStream(t *testing.T) {
-	jetstreamtest.Each(t, func(t *testing.T, conn *jetstream.Conn) {
-		testStore(t, func() events.Log { return &jetstream.Log{Conn: conn} })
-	})
+	jetstreamtest.Each(t, func(t *testing.T, conn *jetstream.Conn) { testStore(t, on(conn)) })
 }

@@ -26,6 +26,7 @@ type Conn struct {
 	nc          *nats.Conn
 	js          natsjs.JetStream
 	replies     *replies
+	services    *replies // of requests to services
 	embedded    *Embedded
 }
 
@@ -60,8 +61,13 @@ func connect(config Config, embedded *Embedded) (*Conn, error) {
 		nc.Close()
 		return nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)
 	}
+	services, err := listenPatiently(nc)
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)
+	}
 	return &Conn{layout: config.Layout.complete(embedded != nil), shardsGiven: config.Layout.Shards != 0, timeout: config.timeout(),
-		nc: nc, js: js, replies: r, embedded: embedded}, nil
+		nc: nc, js: js, replies: r, services: services, embedded: embedded}, nil
 }
 
 // withoutPasswords returns a list of URLs as it may be shown.

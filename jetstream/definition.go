@@ -103,11 +103,11 @@ func (d *Definitions) List(ctx context.Context, namespace string) ([]Version, er
 	}
 	prefix := "$KV." + bucketDefinitions + "." + namespace + ".latest."
 	var all []Version
-	for subject, err := range d.Conn.subjects(ctx, "KV_"+bucketDefinitions, prefix+"*") {
+	for found, err := range d.Conn.subjects(ctx, "KV_"+bucketDefinitions, prefix+"*") {
 		if err != nil {
 			return nil, fmt.Errorf("list the agents of namespace %s: %w", namespace, err)
 		}
-		slug := strings.TrimPrefix(subject, prefix)
+		slug := strings.TrimPrefix(found.subject, prefix)
 		hash, err := d.Latest(ctx, namespace, slug)
 		if errors.Is(err, events.ErrNotFound) {
 			continue

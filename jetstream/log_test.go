@@ -71,9 +71,9 @@ func TestALedgerStandsInTheShardOfItsRootRunsSession(t *testing.T) {
 	if _, err := ledger.Append(t.Context(), events.Key{Namespace: "ns", Session: "norun"}, fact(events.Key{}, "a", nil), 0); err == nil {
 		t.Fatal("a ledger was opened for what is no run id")
 	}
-	for key, err := range facts.Sessions(t.Context(), "ns") {
-		if err != nil || strings.Contains(key.Session, "-") {
-			t.Fatalf("the listing of sessions holds %s, %v", key, err)
+	for entry, err := range facts.Sessions(t.Context(), "ns") {
+		if err != nil || strings.Contains(entry.Key.Session, "-") {
+			t.Fatalf("the listing of sessions holds %s, %v", entry.Key, err)
 		}
 	}
 }
@@ -93,9 +93,10 @@ func TestSessionsAreListedByNamespaceAcrossShards(t *testing.T) {
 	}
 	for ns, want := range map[string]int{"": 20, "one": 10, "two": 10, "three": 0} {
 		seen := map[events.Key]bool{}
-		for key, err := range log.Sessions(t.Context(), ns) {
-			if err != nil {
-				t.Fatal(err)
+		for entry, err := range log.Sessions(t.Context(), ns) {
+			key := entry.Key
+			if err != nil || entry.Facts != 2 {
+				t.Fatalf("%d facts are listed of %s: %v", entry.Facts, key, err)
 			}
 			if ns != "" && key.Namespace != ns || seen[key] {
 				t.Fatalf("namespace %q: unexpected %s", ns, key)

@@ -93,6 +93,18 @@ func (r *Reaction) Acknowledged(ctx context.Context) (uint64, error) {
 	return floor, nil
 }
 
+// End returns the sequence of the shard's newest fact.
+func (r *Reaction) End(ctx context.Context) (uint64, error) {
+	info, err := r.Conn.stored(ctx, logStream(r.Shard))
+	if err == nil && info == nil {
+		err = events.ErrNotFound
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ask for the end of shard %d: %w", r.Shard, err)
+	}
+	return info.State.LastSeq, nil
+}
+
 // Rewind hands out again every fact from the sequence on.
 func (r *Reaction) Rewind(ctx context.Context, from uint64) error {
 	r.prepare()

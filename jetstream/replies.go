@@ -23,6 +23,7 @@ type replies struct {
 	mu      sync.Mutex
 	next    uint64
 	waiting map[uint64]*reply
+	late    uint64 // answers that nobody waited for any more
 }
 
 // reply is a place where the answers to one request arrive. A nil message
@@ -35,6 +36,18 @@ type reply struct {
 
 // listen subscribes. The subscription ends with the connection.
 func listen(nc *nats.Conn) (*replies, error) {
+	r, err := listenPatiently(nc)
+	if err != nil {
+		return nil, err
+	}
+	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	go r.watch(status)
+	return r, nil
+}
+
+// listenPatiently is listen for requests whose answers may come after the
+// connection was lost and regained.
+func listenPatiently(nc *nats.Conn) (*replies, error) {
 	r := &replies{nc: nc, prefix: nc.NewInbox() + ".", waiting: make(map[uint64]*reply)}
 	r.pool.New = func() any {
 		t := time.NewTimer(time.Hour)
@@ -49,8 +62,6 @@ func listen(nc *nats.Conn) (*replies, error) {
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, err
 	}
-	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
-	go r.watch(status)
 	return r, nil
 }
 
@@ -80,6 +91,8 @@ func (r *replies) deliver(m *nats.Msg) {
 	// already taken the outcome for unknown.
 	if p, ok := r.waiting[token]; ok {
 		p.put(m)
+	} else {
+		r.late++
 	}
 }
 
@@ -135,8 +148,9 @@ func (p *reply) await(ctx context.Context, timeout time.Duration) (*nats.Msg, er
 		if m == nil {
 			return nil, fmt.Errorf("%w: the connection was lost", events.ErrUnanswered)
 		}
-		// A stored message with such a header has others beside it.
-		if len(m.Data) == 0 && len(m.Header) == 1 && m.Header.Get("Status") == "503" {
+		// The server says so that nobody listens, and on which subject; a stored
+		// message with such a header comes with the name of its stream.
+		if len(m.Data) == 0 && m.Header.Get("Status") == "503" && m.Header.Get("Nats-Stream") == "" {
 			return nil, translate(nats.ErrNoResponders)
 		}
 		return m, nil

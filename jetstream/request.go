@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -23,16 +24,16 @@ type ServiceError struct {
 func (e *ServiceError) Error() string { return fmt.Sprintf("%s (code %s)", e.Description, e.Code) }
 
 // Request makes one request and returns the answer. Of several answers the
-// first counts; later ones are dropped by the connection. ErrNoService and
-// *ServiceError are answers; any other error leaves open whether the request
-// was taken.
+// first counts; later ones, and those that come after ctx has ended, are dropped
+// and counted. ErrNoService and *ServiceError are answers; any other error leaves
+// open whether the request was taken.
 func (c *Conn) Request(ctx context.Context, subject string, header map[string]string, data []byte) ([]byte, error) {
 	m := nats.NewMsg(subject)
 	m.Data = data
 	for name, value := range header {
 		m.Header.Set(name, value)
 	}
-	answer, err := c.nc.RequestMsgWithContext(ctx, m)
+	answer, err := c.services.request(ctx, noTimeout, m)
 	switch {
 	case isUnserved(err):
 		return nil, fmt.Errorf("request to %s: %w", subject, ErrNoService)
@@ -43,6 +44,17 @@ func (c *Conn) Request(ctx context.Context, subject string, header map[string]st
 		return nil, &ServiceError{code, answer.Header.Get(micro.ErrorHeader)}
 	}
 	return answer.Data, nil
+}
+
+// noTimeout is for requests that their context alone bounds.
+const noTimeout = 1000 * time.Hour
+
+// LateAnswers returns how many answers to requests came when nobody waited for
+// them any more.
+func (c *Conn) LateAnswers() uint64 {
+	c.services.mu.Lock()
+	defer c.services.mu.Unlock()
+	return c.services.late
 }
 
 // Answer serves a subject by plain request and reply, shared with every other

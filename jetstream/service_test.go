@@ -104,3 +104,23 @@ func TestARequestTellsNobodyFromNoAnswer(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestAnswersThatComeTooLateOrTwiceAreCounted(t *testing.T) {
+	conn := jetstreamtest.Open(t, jetstreamtest.Server(t), jetstream.Layout{})
+	asked, late := make(chan *nats.Msg, 1), make(chan struct{})
+	if _, err := conn.NATS().Subscribe("svc.slow", func(m *nats.Msg) { asked <- m }); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer close(late)
+		_, _ = conn.Request(ctx, "svc.slow", nil, nil)
+	}()
+	m := <-asked
+	cancel()
+	<-late
+	if err := errors.Join(m.Respond([]byte("late")), m.Respond([]byte("twice"))); err != nil {
+		t.Fatal(err)
+	}
+	jetstreamtest.Eventually(t, "both answers to be counted", func() bool { return conn.LateAnswers() == 2 })
+}

@@ -9,21 +9,21 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 )
 
-// Sessions lists the keys that have facts, shard by shard, those of one
+// Sessions lists the sessions that have facts, shard by shard, those of one
 // namespace or of all when it is empty. No message is read. A session that
 // appears while the listing is under way may be missing or come twice. The
 // listing ends after an error.
-func (l *Log) Sessions(ctx context.Context, namespace string) iter.Seq2[events.Key, error] {
-	return func(yield func(events.Key, error) bool) {
+func (l *Log) Sessions(ctx context.Context, namespace string) iter.Seq2[events.Entry, error] {
+	return func(yield func(events.Entry, error) bool) {
 		for shard := range l.Conn.layout.Shards {
 			prefix, filter, err := l.filter(shard, namespace)
 			if err != nil {
-				yield(events.Key{}, err)
+				yield(events.Entry{}, err)
 				return
 			}
-			for subject, err := range l.Conn.subjects(ctx, logStream(shard), filter) {
-				name, session, _ := strings.Cut(strings.TrimPrefix(subject, prefix), ".")
-				if !yield(events.Key{Namespace: name, Session: session}, err) {
+			for found, err := range l.Conn.subjects(ctx, logStream(shard), filter) {
+				name, session, _ := strings.Cut(strings.TrimPrefix(found.subject, prefix), ".")
+				if !yield(events.Entry{Key: events.Key{Namespace: name, Session: session}, Facts: found.count}, err) {
 					return
 				}
 			}

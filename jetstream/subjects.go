@@ -14,12 +14,12 @@ import (
 
 // subjects lists the subjects of a stream that have messages, sorted within a
 // page of the server (100,000). After an error it ends.
-func (c *Conn) subjects(ctx context.Context, stream, filter string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
+func (c *Conn) subjects(ctx context.Context, stream, filter string) iter.Seq2[subjectCount, error] {
+	return func(yield func(subjectCount, error) bool) {
 		for seen := 0; ; {
 			page, total, err := c.subjectsPage(ctx, stream, filter, seen)
 			if err != nil {
-				yield("", fmt.Errorf("list the subjects of %s: %w", stream, err))
+				yield(subjectCount{}, fmt.Errorf("list the subjects of %s: %w", stream, err))
 				return
 			}
 			for _, subject := range page {
@@ -34,7 +34,7 @@ func (c *Conn) subjects(ctx context.Context, stream, filter string) iter.Seq2[st
 	}
 }
 
-func (c *Conn) subjectsPage(ctx context.Context, stream, filter string, offset int) (page []string, total int, err error) {
+func (c *Conn) subjectsPage(ctx context.Context, stream, filter string, offset int) (page []subjectCount, total int, err error) {
 	body, err := json.Marshal(map[string]any{"subjects_filter": filter, "offset": offset})
 	if err != nil {
 		return nil, 0, err
@@ -56,5 +56,14 @@ func (c *Conn) subjectsPage(ctx context.Context, stream, filter string, offset i
 	if answer.Error != nil {
 		return nil, 0, translateAPI(answer.Error)
 	}
-	return slices.Sorted(maps.Keys(answer.State.Subjects)), answer.Total, nil
+	for _, subject := range slices.Sorted(maps.Keys(answer.State.Subjects)) {
+		page = append(page, subjectCount{subject, answer.State.Subjects[subject]})
+	}
+	return page, answer.Total, nil
+}
+
+// subjectCount is a subject and how many messages a stream has of it.
+type subjectCount struct {
+	subject string
+	count   uint64
 }

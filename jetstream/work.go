@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -30,7 +32,9 @@ type workData struct {
 	Sequence uint64 `json:"sequence"`
 }
 
-// Publish stores a hint.
+// Publish stores a hint. The same one within the server's window is dropped,
+// unless it says that it comes again: whoever appends a fact and the reaction to
+// it often send the same.
 func (w *Work) Publish(ctx context.Context, hint events.Hint) error {
 	if err := hint.Key.Check(); err != nil {
 		return err
@@ -40,7 +44,11 @@ func (w *Work) Publish(ctx context.Context, hint events.Hint) error {
 		return err
 	}
 	at := place{streamWork, "agent.work." + hint.Key.Namespace + "." + hint.Key.Session}
-	if _, err := w.Conn.publish(ctx, at, w.Conn.timeout, nil, data); err != nil {
+	header := nats.Header{}
+	if !hint.Again {
+		header[headerMessageID] = []string{hint.Key.String() + "/" + strconv.FormatUint(hint.Sequence, 10)}
+	}
+	if _, err := w.Conn.publish(ctx, at, w.Conn.timeout, header, data); err != nil {
 		return fmt.Errorf("hint at session %s: %w", hint.Key, err)
 	}
 	return nil

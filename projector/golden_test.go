@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,7 +112,7 @@ func readHistory(t *testing.T, file string) []events.Record {
 	return records
 }
 
-// record writes a history that has every type of fact and two runs.
+// record writes the whole history.
 func record(t *testing.T, file string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -129,44 +130,94 @@ func record(t *testing.T, file string) {
 	writeOnce(t, file, out.Bytes())
 }
 
-// wholeHistory is a conversation of two runs: the first parks, is taken over,
-// compacts and completes; the second is cancelled in the middle of a response.
+// wholeHistory is a conversation that has every type of fact: the first run
+// starts children, waits, is taken over, hears, runs out of budget, compacts and
+// completes; the second is cancelled in the middle of a response; the third
+// fails before it begins and is retried; the last is admitted as cancelled.
 func wholeHistory(t *testing.T) *history {
-	h := begun(t)
+	const run3, run4, run5 = "s1-cccccccc", "s1-dddddddd", "s1-eeeeeeee"
 	s := samples()
+	claim := func(h *history, run, worker string) { h.append(t, run, events.RunClaimed{Worker: worker}) }
+	message := func(id string) events.MessageReceived {
+		return events.MessageReceived{Message: events.Text(id, events.RoleUser, "This is "+id+".")}
+	}
+	h := begun(t)
 	h.append(t, "", s["command.accepted"])
 	h.append(t, run1, s["child.settled"])
+	h.commit(t, settle(4, 1, events.OutcomeOK, "started", 2))
 	h.append(t, run1, s["run.parked"])
-	h.append(t, run1, s["timer.fired"])
-	h.append(t, run1, s["run.claimed"])
-	h.append(t, run1, s["run.claimed"])
-	call1, call2 := events.ToolCall{ID: "call_1", Name: "run_js"}, events.ToolCall{ID: "call_2", Name: "run_js"}
-	h.commit(t, events.CheckpointDelta{Revision: 4, Append: []events.Message{projector.ResultMessage(&call1, events.OutcomeUnknown, "not known")},
-		Settle: []events.CallChange{{Index: 1, State: events.CallSettled, Outcome: events.OutcomeUnknown}, {Index: 2, ID: "call_2", Name: "run_js", State: events.CallDispatched}}})
-	h.append(t, run1, s["budget.raised"])
-	h.commit(t, events.CheckpointDelta{Revision: 5, Phase: string(projector.PhaseModel), Append: []events.Message{projector.ResultMessage(&call2, events.OutcomeDenied, "not you")},
-		Settle: []events.CallChange{{Index: 2, State: events.CallSettled, Outcome: events.OutcomeDenied}}})
-	h.append(t, run1, s["window.compacted"])
+	h.append(t, run1, events.TimerFired{CallID: "call_2", Deadline: ofWait})
+	claim(h, run1, "w2")
+	claim(h, run1, "w3")
+	h.append(t, run1, s["run.parked"])
+	h.append(t, run1, events.ChildSettled{CallID: "call_1", Child: right, Outcome: "failed", Error: "aborted: it broke"})
+	h.append(t, run1, settled(right))
+	claim(h, run1, "w3")
+	h.commit(t, settle(5, 2, events.OutcomeOK, "one of two", 3))
 	h.append(t, run1, s["message.received"])
+	h.append(t, run1, message("after hello"))
+
+	refused := events.ToolCall{ID: "call_3", Name: "continue_agent", Arguments: raw(`{"session":"s2"}`)}
+	script := events.ToolCall{ID: "call_4", Name: "run_js", Arguments: raw(`{"code":"return 1"}`)}
+	h.commit(t, events.CheckpointDelta{Revision: 6, Steps: 1, Phase: string(projector.PhaseCalls), UsedIDs: []string{"call_3", "call_4"}, Usage: events.Usage{Input: 200, Cached: 100, Output: 20},
+		Append: []events.Message{s["message.received"].(events.MessageReceived).Message, {ID: "m6", Role: events.RoleAssistant, Parts: []events.Part{{Type: events.PartToolCall, Call: &refused}, {Type: events.PartToolCall, Call: &script}}}},
+		Calls:  &[]events.Call{{ToolCall: events.ToolCall{ID: "call_3", Name: "continue_agent"}, State: events.CallDispatched}, {ToolCall: events.ToolCall{ID: "call_4", Name: "run_js"}, State: events.CallPending}}},
+		events.ChildCall{CallID: "call_3", Session: "s2", Run: "s2-ffffffff"})
+	h.commit(t, events.CheckpointDelta{Revision: 7, Append: []events.Message{projector.ResultMessage(&refused, events.OutcomeDenied, "not you")},
+		Settle: []events.CallChange{{Index: 0, State: events.CallSettled, Outcome: events.OutcomeDenied}, {Index: 1, ID: "call_4", Name: "run_js", State: events.CallDispatched}}})
+	h.commit(t, events.CheckpointDelta{Revision: 8, Phase: string(projector.PhaseModel), Append: []events.Message{projector.ResultMessage(&script, events.OutcomeUnknown, "not known")},
+		Settle: []events.CallChange{{Index: 1, State: events.CallSettled, Outcome: events.OutcomeUnknown}}})
+	h.append(t, run1, events.RunParked{Reason: events.ParkBudget})
+	h.append(t, run1, s["budget.raised"])
+	claim(h, run1, "w1")
+	h.append(t, run1, s["message.received"])
+	h.append(t, run1, s["window.compacted"])
 	h.append(t, run1, s["run.released"])
-	h.append(t, run1, s["run.claimed"])
-	h.commit(t, events.CheckpointDelta{Revision: 6, Steps: 1, Calls: &[]events.Call{}, Guard: &events.Guard{Silent: 1},
-		Append: []events.Message{events.Text("m6", events.RoleAssistant, "Well <&>\u2028")}})
-	h.append(t, run1, events.RunCompleted{Delta: events.CheckpointDelta{Revision: 7, Steps: 1, Phase: string(projector.PhaseCompleted),
+	claim(h, run1, "w1")
+	h.commit(t, events.CheckpointDelta{Revision: 9, Steps: 1, Calls: &[]events.Call{}, Guard: &events.Guard{Silent: 1},
+		Append: []events.Message{message("after hello").Message, events.Text("m9", events.RoleAssistant, "Well <&>\u2028")}})
+	h.append(t, run1, message("too late"))
+	h.append(t, run1, events.TimerFired{Deadline: ofRun})
+	h.append(t, run1, events.RunCompleted{Delta: events.CheckpointDelta{Revision: 10, Steps: 1, Phase: string(projector.PhaseCompleted),
 		Reply: &events.Reply{Kind: events.ReplyOutput, Output: raw(`{"n":12345678901234567890}`)}}})
+
 	h.append(t, run2, events.CancelRequested{Reason: "before it was admitted"})
-	h.append(t, run2, events.RunAdmitted{Agent: "planner", Labels: map[string]string{"team": "a"}, Cause: events.Cause{Source: "/cli", ID: "2"}, Message: events.Text("task2", events.RoleUser, "More.")})
-	h.append(t, run2, events.RunClaimed{Worker: "w3"})
-	end := events.ToolCall{ID: "call_x", Name: "complete", Arguments: raw(`{"kind":"output","output":1}`)}
+	task2 := events.Text("task2", events.RoleUser, "More.")
+	h.append(t, run2, events.RunAdmitted{Agent: "planner", Labels: map[string]string{"team": "a"}, Cause: events.Cause{Source: "/cli", ID: "2"}, Message: task2,
+		Subagents: map[string]string{"worker": "d2"}, Budget: &events.Budget{Steps: 3}, Metered: true, Hold: true})
+	claim(h, run2, "w3")
+	spawn := events.ToolCall{ID: "call_x", Name: "spawn_worker", Arguments: raw(`{"message":"Help."}`)}
 	h.commit(t, events.CheckpointDelta{Version: 1, Contract: "contract", Revision: 1, Phase: string(projector.PhaseCalls), UsedIDs: []string{"call_x"},
-		Append: []events.Message{events.Text("task2", events.RoleUser, "More."), {ID: "m9", Role: events.RoleAssistant, Parts: []events.Part{{Type: events.PartToolCall, Call: &end}}}},
-		Calls:  &[]events.Call{{ToolCall: events.ToolCall{ID: "call_x", Name: "complete"}, State: events.CallDispatched}}})
+		Append: []events.Message{task2, {ID: "m11", Role: events.RoleAssistant, Parts: []events.Part{{Type: events.PartToolCall, Call: &spawn}}}},
+		Calls:  &[]events.Call{{ToolCall: events.ToolCall{ID: "call_x", Name: "spawn_worker"}, State: events.CallDispatched}}}, child("call_x", "s4-aaaaaaaa"))
+	h.append(t, run2, message("unheard"))
 	h.append(t, run2, events.CancelRequested{Reason: "asked twice"})
 	h.append(t, run2, s["run.cancelled"])
-	h.append(t, "s1-cccccccc", events.RunAdmitted{Agent: "planner"})
-	h.append(t, "s1-cccccccc", events.RunClaimed{Worker: "w1"})
-	h.append(t, "s1-cccccccc", s["run.failed"])
+
+	h.append(t, run3, events.RunAdmitted{Agent: "planner", Message: events.Text("task3", events.RoleUser, "Yet more.")})
+	claim(h, run3, "w1")
+	h.append(t, run3, s["run.failed"])
+	again := events.Text("task4", events.RoleUser, "Go on.")
+	h.append(t, run4, events.RunAdmitted{Agent: "planner", Retries: run3, Message: again})
+	claim(h, run4, "w1")
+	h.commit(t, events.CheckpointDelta{Version: 1, Contract: "contract", Revision: 1, Phase: string(projector.PhaseModel), Append: []events.Message{again}})
+	h.append(t, run4, events.RunCompleted{Delta: events.CheckpointDelta{Revision: 2, Steps: 1, Phase: string(projector.PhaseCompleted), Reply: &events.Reply{Kind: events.ReplyNeedsInput, Question: "Which?"}}})
+
+	h.append(t, run5, events.CancelRequested{Reason: "too early"})
+	h.append(t, run5, events.RunAdmitted{Agent: "planner", Message: events.Text("task5", events.RoleUser, "That one."), Cancelled: &events.CancelRequested{Reason: "too early"}})
 	return h
+}
+
+func TestTheRecordedHistoryHasEveryTypeOfFact(t *testing.T) {
+	recorded := make(map[string]bool)
+	for _, r := range readHistory(t, "testdata/release-1.jsonl") {
+		recorded[r.Type] = true
+	}
+	for _, ty := range events.FactTypes() {
+		if recorded[ty.Name] == slices.Contains(ignored, ty.Short()) {
+			t.Errorf("%s is recorded: %t", ty.Name, recorded[ty.Name])
+		}
+	}
 }
 
 func TestASummaryTellsWhereARunStands(t *testing.T) {
@@ -177,9 +228,11 @@ func TestASummaryTellsWhereARunStands(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s %s %s %d steps %d tokens, ended %t", sum.Run, sum.Session, sum.State, sum.Reason, sum.Steps, sum.Usage.Input, sum.Ended != nil))
 	}
 	want := []string{
-		"s1-aaaaaaaa s1 completed  3 steps 100 tokens, ended true",
+		"s1-aaaaaaaa s1 completed  4 steps 300 tokens, ended true",
 		"s1-bbbbbbbb s1 cancelled asked 0 steps 0 tokens, ended true",
 		"s1-cccccccc s1 failed aborted 0 steps 0 tokens, ended true",
+		"s1-dddddddd s1 completed  1 steps 0 tokens, ended true",
+		"s1-eeeeeeee s1 cancelled too early 0 steps 0 tokens, ended true",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

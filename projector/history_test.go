@@ -88,55 +88,99 @@ func snapshot(t rapid.TB, s *projector.Session) *projector.Session {
 
 const run1, run2 = "s1-aaaaaaaa", "s1-bbbbbbbb"
 
-// begun is a history of a run whose response made three calls: one has its
-// result, one is dispatched, one is pending.
+// The children that begun opens, and one that is nobody's.
+const left, right, stranger = "s2-cccccccc", "s3-dddddddd", "s9-eeeeeeee"
+
+// The deadlines of the run that begun admits and of the wait that samples holds.
+var ofRun, ofWait = epoch.Add(time.Hour), epoch.Add(time.Minute)
+
+// begun is a history of a run whose response made three calls: one started a
+// child and has its result, one that starts a child is dispatched, one that is
+// to wait for them is pending.
 func begun(t rapid.TB) *history {
 	t.Helper()
 	h := &history{}
-	deadline := epoch.Add(time.Hour)
 	task := events.Text("task", events.RoleUser, "Do the task.")
-	h.append(t, run1, events.RunAdmitted{Agent: "planner", Definition: "d1", Contract: "contract", Cause: events.Cause{Source: "/cli", ID: "1"}, Message: task, Deadline: &deadline})
+	h.append(t, run1, events.RunAdmitted{Agent: "planner", Definition: "d1", Contract: "contract", Cause: events.Cause{Source: "/cli", ID: "1"}, Message: task, Deadline: &ofRun})
 	h.append(t, run1, events.RunClaimed{Worker: "w1"})
 	h.commit(t, events.CheckpointDelta{Version: 1, Contract: "contract", Revision: 1, Phase: string(projector.PhaseModel), Append: []events.Message{task}})
 	var calls []events.Call
 	response := events.Message{ID: "m2", Role: events.RoleAssistant}
-	for i, state := range []events.CallState{events.CallDispatched, events.CallPending, events.CallPending} {
-		call := events.ToolCall{ID: fmt.Sprint("call_", i), Name: "run_js", Arguments: raw(`{"code":"return 1"}`)}
+	for i, name := range []string{"spawn_worker", "spawn_worker", "wait_calls"} {
+		call := events.ToolCall{ID: fmt.Sprint("call_", i), Name: name, Arguments: raw(`{"message":"Help."}`)}
 		response.Parts = append(response.Parts, events.Part{Type: events.PartToolCall, Call: &call})
-		calls = append(calls, events.Call{ToolCall: events.ToolCall{ID: call.ID, Name: call.Name}, State: state})
+		calls = append(calls, events.Call{ToolCall: events.ToolCall{ID: call.ID, Name: call.Name}, State: events.CallPending})
 	}
+	calls[0].State = events.CallDispatched
 	h.commit(t, events.CheckpointDelta{Revision: 2, Steps: 1, Phase: string(projector.PhaseCalls), Append: []events.Message{response}, Calls: &calls,
-		UsedIDs: []string{"call_0", "call_1", "call_2"}, Usage: events.Usage{Input: 100, Output: 10}, Guard: &events.Guard{LastCall: "x", Repeats: 3}})
-	first := events.ToolCall{ID: "call_0", Name: "run_js"}
-	h.commit(t, events.CheckpointDelta{Revision: 3, Append: []events.Message{projector.ResultMessage(&first, events.OutcomeOK, "1")},
-		Settle: []events.CallChange{{Index: 0, State: events.CallSettled, Outcome: events.OutcomeOK}, {Index: 1, ID: "call_1", Name: "run_js", State: events.CallDispatched}}})
+		UsedIDs: []string{"call_0", "call_1", "call_2"}, Usage: events.Usage{Input: 100, Output: 10}, Guard: &events.Guard{LastCall: "x", Repeats: 3}}, child("call_0", left))
+	h.commit(t, settle(3, 0, events.OutcomeOK, "started", 1), child("call_1", right))
 	return h
 }
 
-func (h *history) commit(t rapid.TB, d events.CheckpointDelta) *events.Record {
+// waiting is begun one commit later: both children are started, and the call
+// that waits for them is dispatched.
+func waiting(t rapid.TB) *history {
 	t.Helper()
-	return h.append(t, h.tip.Claim.Run, events.CheckpointCommitted{Delta: d})
+	h := begun(t)
+	h.commit(t, settle(4, 1, events.OutcomeOK, "started", 2))
+	return h
+}
+
+// settle is the commit that gives a call of begun its result and, unless it is
+// the last one, dispatches the next.
+func settle(revision uint64, index int, outcome events.Outcome, text string, next int) events.CheckpointDelta {
+	names := []string{"spawn_worker", "spawn_worker", "wait_calls"}
+	call := events.ToolCall{ID: fmt.Sprint("call_", index), Name: names[index]}
+	d := events.CheckpointDelta{Revision: revision, Append: []events.Message{projector.ResultMessage(&call, outcome, text)},
+		Settle: []events.CallChange{{Index: index, State: events.CallSettled, Outcome: outcome}}}
+	if next < len(names) {
+		d.Settle = append(d.Settle, events.CallChange{Index: next, ID: fmt.Sprint("call_", next), Name: names[next], State: events.CallDispatched})
+	} else {
+		d.Phase = string(projector.PhaseModel)
+	}
+	return d
+}
+
+// child is a call that may start a child run.
+func child(call, run string) events.ChildCall {
+	session, _ := events.SessionOf(run)
+	return events.ChildCall{CallID: call, Agent: "worker", Session: session, Run: run}
+}
+
+func (h *history) commit(t rapid.TB, d events.CheckpointDelta, opened ...events.ChildCall) *events.Record {
+	t.Helper()
+	return h.append(t, h.tip.Claim.Run, events.CheckpointCommitted{Delta: d, Opened: opened})
 }
 
 // samples holds, for every type of fact, one that changes the session that begun
-// returns, or that follows a fact which makes it change it.
+// returns, or that the fold of a session does not look at.
 func samples() map[string]any {
-	deadline := epoch.Add(time.Minute)
+	key := events.RequestKey{Run: run1, Revision: 3, Epoch: 1}
 	return map[string]any{
 		"run.admitted":         events.RunAdmitted{Agent: "planner"},
 		"run.claimed":          events.RunClaimed{Worker: "w2"},
 		"command.accepted":     events.CommandAccepted{Command: "dev.agentruntime.run.continue", Session: "s1", Run: run1},
 		"checkpoint.committed": events.CheckpointCommitted{Delta: events.CheckpointDelta{Revision: 4, Steps: 1}},
 		"window.compacted":     events.WindowCompacted{Window: []events.Message{events.Text("summary", events.RoleUser, "What was.")}},
-		"run.parked":           events.RunParked{CallID: "call_1", Dependencies: []string{"s2-cccccccc", "s3-dddddddd"}, Deadline: &deadline, Reason: "children"},
+		"run.parked":           events.RunParked{CallID: "call_2", Dependencies: []string{left, right}, Deadline: &ofWait, Reason: events.ParkChildren},
 		"run.released":         events.RunReleased{Reason: "drain"},
 		"run.completed":        events.RunCompleted{Delta: events.CheckpointDelta{Revision: 4, Phase: string(projector.PhaseCompleted), Reply: &events.Reply{Kind: events.ReplyOutput, Output: raw(`1`)}}},
 		"run.failed":           events.RunFailed{Reason: events.FailureAborted, Error: "it broke"},
 		"run.cancelled":        events.RunCancelled{Reason: "asked"},
-		"child.settled":        events.ChildSettled{CallID: "call_1", Child: "s2-cccccccc", Outcome: "completed"},
+		"child.settled":        settled(left),
 		"cancel.requested":     events.CancelRequested{Reason: "enough"},
-		"timer.fired":          events.TimerFired{CallID: "call_1", Deadline: deadline},
-		"budget.raised":        events.BudgetRaised{Ledger: 7},
+		"timer.fired":          events.TimerFired{Deadline: ofRun},
+		"budget.raised":        events.BudgetRaised{Raises: 7},
 		"message.received":     events.MessageReceived{Message: events.Text("hello", events.RoleUser, "Hello?")},
+		"budget.reserved":      events.BudgetReserved{RequestKey: key, Account: &events.BudgetAccount{Limit: &events.Budget{Steps: 1}}},
+		"budget.refused":       events.BudgetRefused{RequestKey: key, By: run1, What: "steps"},
+		"budget.settled":       events.BudgetSettled{Run: run1, Spent: events.BudgetSpent{Epoch: 1}},
+		"budget.topped_up":     events.BudgetToppedUp{Run: run1, Add: events.Budget{Steps: 1}},
 	}
+}
+
+// settled is a child's happy end.
+func settled(run string) events.ChildSettled {
+	return events.ChildSettled{CallID: map[string]string{left: "call_0", right: "call_1"}[run], Child: run, Outcome: "completed", Reply: &events.Reply{Kind: events.ReplyOutput, Output: raw(`1`)}}
 }

@@ -85,19 +85,54 @@ type Run struct {
 	// Failures counts the claims that ended without a release and without a
 	// commit since the checkpoint last advanced.
 	Failures int               `json:"failures,omitempty"`
-	Parked   *events.RunParked `json:"parked,omitempty"`
 	Failed   *events.RunFailed `json:"failed,omitempty"`
 	Reason   string            `json:"reason,omitempty"` // why it is parked, failed or cancelled
 	EndedAt  time.Time         `json:"ended_at,omitzero"`
 	EndedSeq uint64            `json:"ended_seq,omitempty"`
 
-	// What external facts told the run, each fact id once.
-	Seen     []string                 `json:"seen,omitempty"`
-	Settled  []events.ChildSettled    `json:"settled,omitempty"` // the first per child
-	Cancel   *events.CancelRequested  `json:"cancel,omitempty"`
-	Messages []events.MessageReceived `json:"messages,omitempty"`
-	Timers   []events.TimerFired      `json:"timers,omitempty"`
-	Raised   uint64                   `json:"raised,omitempty"` // newest ledger revision told
+	Children []Child `json:"children,omitempty"` // of every call that may have started one, in the order of dispatch
+
+	// Wait is the newest park. It outlives the claim that follows it: the
+	// wait that is made again keeps its deadline.
+	Wait    *events.RunParked  `json:"wait,omitempty"`
+	Wanted  int                `json:"wanted,omitempty"`  // how many children Wait depends on
+	Missing int                `json:"missing,omitempty"` // of these, those that have not settled
+	Timer   *events.TimerFired `json:"timer,omitempty"`   // of Wait's deadline, once it has fired
+	Expired bool               `json:"expired,omitempty"` // the run's own deadline has been told
+
+	// What external facts told the run.
+	Cancel   *events.CancelRequested `json:"cancel,omitempty"`
+	Messages []events.Message        `json:"messages,omitempty"` // not yet delivered
+	Heard    []string                `json:"heard,omitempty"`    // ids of all messages
+	Raises   uint64                  `json:"raises,omitempty"`   // of the ledger, as far as told
+}
+
+// Child is a call that may have started a child run, and how that one ended.
+type Child struct {
+	events.ChildCall
+	Settled *events.ChildSettled `json:"settled,omitempty"`
+	Awaited bool                 `json:"awaited,omitempty"` // by Wait
+	Told    bool                 `json:"told,omitempty"`    // the model has been told of its end
+}
+
+// Child returns the child that a call of the session's runs started, or nil.
+func (s *Session) Child(callID string) *Child {
+	for i := range s.Runs {
+		if c := s.Runs[i].Child(callID); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// Child returns the child that a call of the run started, or nil.
+func (r *Run) Child(callID string) *Child {
+	for i := range r.Children {
+		if r.Children[i].CallID == callID {
+			return &r.Children[i]
+		}
+	}
+	return nil
 }
 
 // Tip implements events.State.
@@ -134,28 +169,22 @@ func (s *Session) Runnable() bool {
 // awake reports whether a parked run has what it waits for. A time-out counts
 // when its timer has fired: the fold has no clock.
 func (r *Run) awake() bool {
-	p := r.Parked
-	if p == nil || r.Cancel != nil || p.Messages && len(r.Messages) > 0 {
-		return true
-	}
-	if r.fired(p.CallID, p.Deadline) || r.fired("", r.Admitted.Deadline) {
-		return true
-	}
-	settled := 0
-	for _, child := range p.Dependencies {
-		if slices.ContainsFunc(r.Settled, func(c events.ChildSettled) bool { return c.Child == child }) {
-			settled++
-		}
-	}
-	return len(p.Dependencies) > 0 && (settled == len(p.Dependencies) || p.Any && settled > 0)
+	return r.Cancel != nil || r.Expired || r.Satisfied()
 }
 
-// fired reports whether the timer of a wait, or of the run itself (no call), has
-// fired for that very deadline: a late timer of an earlier wait is none.
-func (r *Run) fired(call string, deadline *time.Time) bool {
-	return deadline != nil && slices.ContainsFunc(r.Timers, func(t events.TimerFired) bool {
-		return t.CallID == call && t.Deadline.Equal(*deadline)
-	})
+// Satisfied reports whether the newest park has what it waits for, or has timed
+// out.
+func (r *Run) Satisfied() bool {
+	w := r.Wait
+	switch {
+	case w == nil:
+		return false
+	case w.Reason == events.ParkBudget:
+		return r.Raises > w.Raises
+	case r.Timer != nil, w.Messages && len(r.Messages) > 0:
+		return true
+	}
+	return r.Wanted > 0 && (r.Missing == 0 || w.Any && r.Missing < r.Wanted)
 }
 
 // Fold implements events.State: it advances the session over one fact. On an
@@ -189,6 +218,9 @@ func (s *Session) apply(r *events.Record, payload any) {
 	case events.RunAdmitted:
 		s.Runs = append(s.Runs, Run{ID: r.Run, Admitted: p, AdmittedAt: r.Time, AdmittedSeq: r.Sequence, Root: r.RootRun, Parent: r.ParentRun,
 			CorrelationID: r.CorrelationID, CausationID: r.CausationID, AuthType: r.AuthType, AuthID: r.AuthID, State: StatePending, Cancel: s.cancelledEarly(r.Run)})
+		if p.Cancelled != nil {
+			s.end(s.Current(), StateCancelled, p.Cancelled.Reason, r)
+		}
 		return
 	case events.CommandAccepted:
 		s.Accepts = append(s.Accepts, Accepted{p, r.Sequence})
@@ -206,30 +238,42 @@ func (s *Session) apply(r *events.Record, payload any) {
 	case events.RunClaimed:
 		run.claimed(p)
 	case events.CheckpointCommitted:
+		for _, c := range p.Opened {
+			run.Children = append(run.Children, Child{ChildCall: c})
+		}
+		run.told(p.Told)
 		s.advance(run, &p.Delta)
 	case events.WindowCompacted:
 		s.Window = p.Window
 	case events.RunParked:
-		run.State, run.Parked, run.Reason = StateParked, &p, p.Reason
+		run.parked(&p)
 	case events.RunReleased:
 		run.State, run.Failures = StatePending, 0
 	case events.RunCompleted:
 		s.advance(run, &p.Delta)
-		run.ended(StateCompleted, "", r)
+		s.end(run, StateCompleted, "", r)
 	case events.RunFailed:
 		run.Failed = &p
-		s.closeCalls(run)
-		run.ended(StateFailed, p.Reason, r)
+		s.end(run, StateFailed, p.Reason, r)
 	case events.RunCancelled:
-		s.closeCalls(run)
-		run.ended(StateCancelled, p.Reason, r)
+		s.end(run, StateCancelled, p.Reason, r)
 	default:
-		run.told(r.ID, payload)
+		run.hear(payload)
 	}
 }
 
 func (s *Session) early(run string) int {
 	return slices.IndexFunc(s.Early, func(e EarlyCancel) bool { return e.Run == run })
+}
+
+// EarlyCancel returns what was asked of a run that is not admitted yet, or nil.
+func (s *Session) EarlyCancel(run string) *events.CancelRequested {
+	i := s.early(run)
+	if i < 0 {
+		return nil
+	}
+	cancel := s.Early[i].CancelRequested
+	return &cancel
 }
 
 // cancelledEarly hands over what was asked of a run before it was admitted.
@@ -247,35 +291,122 @@ func (r *Run) claimed(p events.RunClaimed) {
 	if r.State == StateRunning {
 		r.Failures++
 	}
-	r.State, r.Worker, r.Parked, r.Reason = StateRunning, p.Worker, nil, ""
+	r.State, r.Worker, r.Reason = StateRunning, p.Worker, ""
 }
 
-func (r *Run) ended(state State, reason string, rec *events.Record) {
-	r.State, r.Reason, r.EndedAt, r.EndedSeq = state, reason, rec.Time, rec.Sequence
-	r.Seen, r.Settled, r.Messages, r.Timers = nil, nil, nil, nil
+// parked opens a wait, or goes on with the one of the same call.
+func (r *Run) parked(p *events.RunParked) {
+	if r.Wait == nil || r.Wait.CallID != p.CallID {
+		r.Timer = nil
+	}
+	r.State, r.Wait, r.Reason = StateParked, p, p.Reason
+	awaited := make(map[string]bool, len(p.Dependencies))
+	for _, run := range p.Dependencies {
+		awaited[run] = true
+	}
+	r.Wanted, r.Missing = len(awaited), len(awaited)
+	for i := range r.Children {
+		c := &r.Children[i]
+		c.Awaited = awaited[c.Run]
+		if c.Awaited && c.Settled != nil {
+			r.Missing--
+		}
+	}
 }
 
-// told applies an external fact to a run that has not ended, once per fact id.
-func (r *Run) told(id string, payload any) {
-	if r.State.Terminal() || slices.Contains(r.Seen, id) {
+// end closes a run. What it did not get to say or hear stays in the
+// conversation: the session may be continued.
+func (s *Session) end(run *Run, state State, reason string, rec *events.Record) {
+	if run.Checkpoint == nil {
+		s.Window = append(s.Window, run.Admitted.Message)
+	}
+	s.closeCalls(run)
+	s.Window = append(s.Window, run.Messages...)
+	run.State, run.Reason, run.EndedAt, run.EndedSeq = state, reason, rec.Time, rec.Sequence
+	run.Wait, run.Wanted, run.Missing, run.Timer, run.Messages, run.Heard = nil, 0, 0, nil, nil, nil
+	for i := range run.Children {
+		c := &run.Children[i]
+		if c.Awaited = false; c.Settled != nil && c.Settled.Reply != nil {
+			settled := *c.Settled
+			settled.Reply = nil
+			c.Settled = &settled
+		}
+	}
+}
+
+// Times reports whether a timer means something to the run: it is that of the
+// newest wait, or, without a call, that of the run's own deadline. A late timer
+// of an earlier wait is neither.
+func (r *Run) Times(callID string, deadline time.Time) bool {
+	d := r.Admitted.Deadline
+	if callID != "" {
+		if r.Wait == nil || r.Wait.CallID != callID {
+			return false
+		}
+		d = r.Wait.Deadline
+	}
+	return d != nil && d.Equal(deadline)
+}
+
+// told notes of which children's ends the model was told.
+func (r *Run) told(calls []string) {
+	if len(calls) == 0 {
 		return
 	}
-	r.Seen = append(r.Seen, id)
+	told := make(map[string]bool, len(calls))
+	for _, id := range calls {
+		told[id] = true
+	}
+	for i := range r.Children {
+		if told[r.Children[i].CallID] {
+			r.Children[i].Told = true
+		}
+	}
+}
+
+// hear applies an external fact to a run that has not ended.
+func (r *Run) hear(payload any) {
+	if r.State.Terminal() {
+		return
+	}
 	switch p := payload.(type) {
 	case events.ChildSettled:
-		if !slices.ContainsFunc(r.Settled, func(c events.ChildSettled) bool { return c.Child == p.Child }) {
-			r.Settled = append(r.Settled, p)
-		}
+		r.settled(&p)
 	case events.CancelRequested:
 		if r.Cancel == nil {
 			r.Cancel = &p
 		}
 	case events.MessageReceived:
-		r.Messages = append(r.Messages, p)
+		if !slices.Contains(r.Heard, p.Message.ID) {
+			r.Heard = append(r.Heard, p.Message.ID)
+			r.Messages = append(r.Messages, p.Message)
+		}
 	case events.TimerFired:
-		r.Timers = append(r.Timers, p)
+		switch {
+		case !r.Times(p.CallID, p.Deadline):
+		case p.CallID == "":
+			r.Expired = true
+		default:
+			r.Timer = &p
+		}
 	case events.BudgetRaised:
-		r.Raised = max(r.Raised, p.Ledger)
+		r.Raises = max(r.Raises, p.Raises)
+	}
+}
+
+func (r *Run) settled(p *events.ChildSettled) {
+	for i := range r.Children {
+		c := &r.Children[i]
+		if c.Run != p.Child {
+			continue
+		}
+		if c.Settled == nil {
+			c.Settled = p
+			if c.Awaited {
+				r.Missing--
+			}
+		}
+		return
 	}
 }
 
@@ -283,22 +414,47 @@ func (s *Session) advance(run *Run, d *events.CheckpointDelta) {
 	run.Checkpoint = Apply(run.Checkpoint, d)
 	run.Failures = 0
 	s.Window = append(s.Window, d.Append...)
+	run.deliver(d.Append)
+	run.unopened(d.Settle)
+}
+
+// deliver forgets the messages that are part of the transcript now.
+func (r *Run) deliver(appended []events.Message) {
+	if len(r.Messages) > 0 {
+		r.Messages = slices.DeleteFunc(slices.Clone(r.Messages), func(m events.Message) bool {
+			return slices.ContainsFunc(appended, func(a events.Message) bool { return a.ID == m.ID })
+		})
+	}
+}
+
+// unopened forgets children whose call was refused: there is no run.
+func (r *Run) unopened(changed []events.CallChange) {
+	for _, c := range changed {
+		if c.State != events.CallSettled || c.Outcome == events.OutcomeOK || c.Index < 0 || c.Index >= len(r.Checkpoint.Calls) {
+			continue
+		}
+		id := r.Checkpoint.Calls[c.Index].ID
+		r.Children = slices.DeleteFunc(r.Children, func(c Child) bool { return c.CallID == id })
+	}
 }
 
 // closeCalls gives every call of an interrupted response its one result, so
 // that the conversation can be continued: a call whose predispatch was
-// committed is unknown, the others were skipped.
+// committed and that is never made again is unknown, the others were skipped.
 func (s *Session) closeCalls(run *Run) {
 	c := run.Checkpoint
 	if c == nil || c.Phase != PhaseCalls {
 		return
 	}
 	for _, call := range c.Calls {
-		switch call.State {
-		case events.CallDispatched:
+		switch {
+		case call.State == events.CallDispatched && events.Redriven(call.Name):
+			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeSkipped,
+				"The run ended while this call was under way. A child that it may have started was asked to stop."))
+		case call.State == events.CallDispatched:
 			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeUnknown,
 				"The run ended while this call was under way. Whether it took effect is not known. Check before you repeat it."))
-		case events.CallPending:
+		case call.State == events.CallPending:
 			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeSkipped, "The run ended before this call was made."))
 		}
 	}

@@ -1,6 +1,8 @@
 package projector
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -21,6 +23,7 @@ type Summary struct {
 	Usage   events.Usage      `json:"usage"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	Worker  string            `json:"worker,omitempty"`
+	Wake    string            `json:"wake,omitempty"` // of a run that has not ended: what it goes on with
 }
 
 // Summary returns the run in one line.
@@ -34,5 +37,38 @@ func (r *Run) Summary() Summary {
 	if r.Checkpoint != nil {
 		s.Steps, s.Usage = r.Checkpoint.Steps, r.Checkpoint.Usage
 	}
+	s.Wake = r.wake()
 	return s
+}
+
+// wake says what a run that has not ended goes on with.
+func (r *Run) wake() string {
+	switch {
+	case r.State.Terminal():
+		return ""
+	case r.State == StateRunning:
+		return "its worker"
+	case r.State == StatePending || r.awake():
+		return "the next free worker"
+	}
+	var list []string
+	if n := r.Wanted; n > 0 {
+		need := "all"
+		if r.Wait.Any {
+			need = "any"
+		}
+		list = append(list, fmt.Sprintf("%s of %d children (%d settled)", need, n, n-r.Missing))
+	}
+	if r.Wait.Messages {
+		list = append(list, "a message")
+	}
+	if r.Wait.Reason == events.ParkBudget {
+		list = append(list, "a top-up of the budget")
+	}
+	for _, d := range []*time.Time{r.Wait.Deadline, r.Admitted.Deadline} {
+		if d != nil {
+			list = append(list, "the time "+d.UTC().Format(time.RFC3339))
+		}
+	}
+	return strings.Join(list, ", or ")
 }

@@ -53,6 +53,7 @@ type AgentRunInfo struct {
 	State   string        `json:"state"`
 	Reply   *events.Reply `json:"reply,omitempty"`
 	Error   string        `json:"error,omitempty"`
+	Note    string        `json:"note,omitempty"` // for the model, for example that the reply was left out
 }
 
 // WaitRequest says what a run waits for.
@@ -68,4 +69,5 @@ type WaitResult struct {
 	Settled  []AgentRunInfo `json:"settled"`
 	Pending  []AgentRunInfo `json:"pending,omitempty"`
 	TimedOut bool           `json:"timed_out,omitempty"`
+	Messages int            `json:"messages,omitempty"` // that have come; they are delivered next
 }

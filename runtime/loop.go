@@ -31,7 +31,11 @@ func (l *loop) run(ctx context.Context) error {
 		return err
 	}
 	for {
-		a := next(state{l.checkpoint, l.dispatched, l.limits.guards})
+		mail, err := l.mail()
+		if err != nil {
+			return err
+		}
+		a := next(state{l.checkpoint, l.dispatched, l.limits.guards, len(mail) > 0})
 		if a.kind == actFinish {
 			return nil // whatever became of ctx: the reply is committed
 		}
@@ -41,12 +45,13 @@ func (l *loop) run(ctx context.Context) error {
 		if l.dispatched < 0 && l.stopping() {
 			return ErrStopped
 		}
-		var err error
 		switch a.kind {
 		case actFail:
 			return a.guard
 		case actStart:
 			err = l.start(ctx)
+		case actDeliver:
+			err = l.commit(ctx, func(c *projector.Checkpoint) { c.Append = mail })
 		case actModel:
 			err = l.askModel(ctx)
 		case actDispatch:
@@ -141,6 +146,23 @@ func (l *loop) start(ctx context.Context) error {
 		c.Phase = projector.PhaseModel
 		c.Append = []events.Message{task}
 	})
+}
+
+// mail returns the messages that have come and are not part of the transcript,
+// at a model boundary.
+func (l *loop) mail() ([]events.Message, error) {
+	if l.in.Inbox == nil || l.checkpoint == nil || l.checkpoint.Phase != projector.PhaseModel {
+		return nil, nil
+	}
+	mail := slices.Clone(l.in.Inbox())
+	for i := range mail {
+		parts, err := stored(mail[i].Parts)
+		if err != nil {
+			return nil, &InputError{"Inbox", err.Error()}
+		}
+		mail[i].Role, mail[i].Parts = events.RoleUser, parts
+	}
+	return mail, nil
 }
 
 // dispatch marks call k as about to be made.

@@ -10,6 +10,7 @@ type actionKind int
 
 const (
 	actStart    actionKind = iota // commit the first checkpoint, with the task
+	actDeliver                    // commit the messages that have come
 	actModel                      // ask the model
 	actDispatch                   // commit the predispatch of call
 	actExecute                    // run call: its predispatch is committed
@@ -33,6 +34,7 @@ type state struct {
 	// dispatched may have run.
 	dispatched int
 	limits     guards
+	mail       bool // messages have come that the transcript does not have
 }
 
 // guards are the limits on what a model repeats.
@@ -50,6 +52,9 @@ func next(s state) action {
 	if g := s.limits.passed(c.Guard); g != nil {
 		return action{kind: actFail, guard: g}
 	}
+	if c.Phase == projector.PhaseModel && s.mail {
+		return action{kind: actDeliver}
+	}
 	if c.Phase == projector.PhaseModel {
 		return action{kind: actModel}
 	}
@@ -58,7 +63,7 @@ func next(s state) action {
 		case events.CallPending:
 			return action{kind: actDispatch, call: i}
 		case events.CallDispatched:
-			if i != s.dispatched && !redriven(call.Name) {
+			if i != s.dispatched && !events.Redriven(call.Name) {
 				return action{kind: actUnknown, call: i}
 			}
 			return action{kind: actExecute, call: i}
@@ -76,10 +81,4 @@ func (g guards) passed(seen events.Guard) *GuardError {
 		return &GuardError{GuardSilentAnswers, g.silent}
 	}
 	return nil
-}
-
-// redriven reports whether a call whose outcome is not known is made again: the
-// host makes it idempotent by its call id. The others are never repeated.
-func redriven(tool string) bool {
-	return tool != toolRunJS && tool != toolGetCalls && tool != toolCancelCalls
 }

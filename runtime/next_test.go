@@ -45,7 +45,7 @@ func TestNextIsAFunctionOfTheState(t *testing.T) {
 		{"when all calls are settled the model is asked", calls(settled, settled), none, action{kind: actModel}},
 	} {
 		t.Run(c.promise, func(t *testing.T) {
-			got := next(state{c.checkpoint, c.dispatched, guards{repeated: 2, silent: 3}})
+			got := next(state{checkpoint: c.checkpoint, dispatched: c.dispatched, limits: guards{repeated: 2, silent: 3}})
 			if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(action{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -43,6 +43,11 @@ type Input struct {
 	// committed, and no other is dispatched. Run then returns ErrStopped.
 	Stop <-chan struct{}
 
+	// Inbox, when set, returns the messages for the run that are not part of
+	// its transcript yet, each with an id of its own. It is asked at every
+	// model boundary; what it returns is committed before the model is asked.
+	Inbox func() []events.Message
+
 	// RecoveryNotice is told to the model with its next request, when set.
 	RecoveryNotice string
 }

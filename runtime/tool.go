@@ -12,13 +12,13 @@ import (
 
 // The direct tools.
 const (
-	toolRunJS        = "run_js"
-	toolComplete     = "complete"
-	toolContinue     = "continue_agent"
-	toolGetCalls     = "get_calls"
-	toolCancelCalls  = "cancel_calls"
-	toolWaitCalls    = "wait_calls"
-	spawnPrefix      = "spawn_"
+	toolRunJS        = events.ToolRunJS
+	toolComplete     = events.ToolComplete
+	toolContinue     = events.ToolContinue
+	toolGetCalls     = events.ToolGetCalls
+	toolCancelCalls  = events.ToolCancelCalls
+	toolWaitCalls    = events.ToolWaitCalls
+	spawnPrefix      = events.SpawnPrefix
 	maxToolName      = 64 // the longest name that the large providers take
 	runJSDescription = "Runs JavaScript once, in a fresh world, and returns what it returns.\n"
 )
@@ -117,7 +117,7 @@ var childTools = []Tool{
 		json.RawMessage(`{"type":"object","properties":{"session":{"type":"string","minLength":1},"prompt":{"type":"string","minLength":1}},"required":["session","prompt"],"additionalProperties":false}`)},
 	{toolGetCalls, "Tells where calls of this run stand.",
 		json.RawMessage(`{"type":"object","properties":{"calls":{"type":"array","items":{"type":"string"}}},"required":["calls"],"additionalProperties":false}`)},
-	{toolWaitCalls, "Waits until calls have settled: all of them, or any one. Without calls it waits for every open one.",
+	{toolWaitCalls, "Waits until calls have settled: all of them, or any one. Without calls it waits for every open one. With messages, a message to this run ends the wait too.",
 		json.RawMessage(`{"type":"object","properties":{"calls":{"type":"array","items":{"type":"string"}},"mode":{"enum":["all","any"]},"timeout":{"type":"string","pattern":"^[0-9.]+(ms|s|m|h)([0-9.]+(ms|s|m|h))*$"},"messages":{"type":"boolean"}},"additionalProperties":false}`)},
 	{toolCancelCalls, "Asks calls of this run to stop.",
 		json.RawMessage(`{"type":"object","properties":{"calls":{"type":"array","items":{"type":"string"}}},"required":["calls"],"additionalProperties":false}`)},
@@ -146,6 +146,32 @@ func spawnTools(children []events.AgentDefinition) []directTool {
 	}
 	return tools
 }
+
+// ChildOf tells whether a call starts a child run: the slug of the agent that it
+// spawns, or the session that continue_agent names. It says nothing about
+// whether the run may.
+func ChildOf(subagents []events.AgentDefinition, call *events.ToolCall) (slug, session string, ok bool) {
+	if call.Name == toolContinue {
+		var args struct {
+			Session string `json:"session"`
+		}
+		err := json.Unmarshal(call.Arguments, &args)
+		return "", args.Session, err == nil
+	}
+	if !strings.HasPrefix(call.Name, spawnPrefix) {
+		return "", "", false
+	}
+	for _, t := range spawnTools(subagents) {
+		if t.Name == call.Name {
+			return t.slug, "", true
+		}
+	}
+	return "", "", false
+}
+
+// IsWait reports whether a call waits for children or messages: its result is a
+// function of what has come by the commit that holds it.
+func IsWait(call *events.ToolCall) bool { return call.Name == toolWaitCalls }
 
 // sanitize replaces what a tool name cannot hold.
 func sanitize(slug string) string {

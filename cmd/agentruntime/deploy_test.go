@@ -540,9 +540,9 @@ func (s *system) useAsOperator() {
 		}
 		break
 	}
-	for key, err := range (&jetstream.Log{Conn: o.Conn}).Sessions(ctx, "") {
+	for entry, err := range (&jetstream.Log{Conn: o.Conn}).Sessions(ctx, "") {
 		if err == nil {
-			_, err = (&jetstream.Log{Conn: o.Conn}).Read(ctx, key, 0, 1)
+			_, err = (&jetstream.Log{Conn: o.Conn}).Read(ctx, entry.Key, 0, 1)
 		}
 		if err != nil {
 			s.t.Errorf("an operator cannot read the log: %v", err)

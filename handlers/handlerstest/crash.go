@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -18,9 +19,15 @@ import (
 // with a fault at every append.
 type Scenario struct {
 	Name     string
-	Version  handlers.Version
+	Versions []handlers.Version
 	Prepare  func(w *World)
 	Commands func(namespace string) []events.Event // each is sent when nothing is left to do
+	Timers   bool                                  // fire when nothing else is left to do
+	Racy     bool                                  // what is quoted depends on who is first: replies are not compared
+
+	// Charged, when set, does the same scenario with one step less in the
+	// budget: what a crash between a reservation and its response comes to.
+	Charged *Scenario
 }
 
 // mode is what happens at the chosen append.
@@ -44,37 +51,39 @@ type Points struct {
 
 // CrashEverywhere does the scenario undisturbed, and then once for each append
 // and each fault at it, and compares. It returns how many points there were,
-// and at how many a script's outcome had to be unknown, which is computed from
-// the undisturbed log beforehand.
-func CrashEverywhere(t *testing.T, s Scenario, open func(t *testing.T) *World) Points {
+// and at how many a call's outcome had to be unknown, which is computed from
+// the undisturbed log beforehand. With sample only one fault is met at each
+// append, each of them in turn.
+func CrashEverywhere(t *testing.T, s Scenario, sample bool, world func() *World) Points {
 	t.Helper()
 	ctx := t.Context()
-	calm := open(t)
-	if err := s.run(ctx, calm, Append{}, mode{}); err != nil {
-		t.Fatalf("%s, undisturbed: %v", s.Name, err)
+	calm, want := s.calm(ctx, t, world)
+	charged := want
+	if s.Charged != nil {
+		_, charged = s.Charged.calm(ctx, t, world)
 	}
-	want, err := outcome(ctx, calm)
-	if err != nil {
-		t.Fatalf("%s, undisturbed: %v", s.Name, err)
-	}
-	if want.unknown != 0 {
-		t.Fatalf("%s, undisturbed: %d calls are unknown", s.Name, want.unknown)
-	}
-	scripts := openScripts(ctx, t, calm)
+	open := openCalls(ctx, t, calm)
 	var p Points
 	counts := make(map[string]int)
-	for i, fact := range calm.Facts() {
+	for i, fact := range calm.Appends() {
 		n := i + 1
 		counts[fact.Type]++
 		target := Append{Type: fact.Type, Nth: counts[fact.Type]}
-		for _, m := range modes {
+		for k, m := range modes {
+			if sample && k != i%len(modes) {
+				continue
+			}
 			unknown := 0
-			if m.kill && (m.fault == eventstest.LostBefore && scripts[n-1] || m.fault == eventstest.AnswerLost && scripts[n]) {
+			if m.kill && (m.fault == eventstest.LostBefore && open[n-1].call || m.fault == eventstest.AnswerLost && open[n].call) {
 				unknown = 1
 			}
 			p.Crashes++
 			p.Unknown += unknown
-			w := open(t)
+			w := world()
+			want := want
+			if m.kill && (m.fault == eventstest.LostBefore && open[n-1].reserved || m.fault == eventstest.AnswerLost && open[n].reserved) {
+				want = charged
+			}
 			err := s.run(ctx, w, target, m)
 			if err == nil {
 				err = s.compare(ctx, w, want, unknown)
@@ -85,6 +94,23 @@ func CrashEverywhere(t *testing.T, s Scenario, open func(t *testing.T) *World) P
 		}
 	}
 	return p
+}
+
+// calm does the scenario undisturbed.
+func (s *Scenario) calm(ctx context.Context, t *testing.T, world func() *World) (*World, *result) {
+	t.Helper()
+	w := world()
+	if err := s.run(ctx, w, Append{}, mode{}); err != nil {
+		t.Fatalf("%s, undisturbed: %v", s.Name, err)
+	}
+	r, err := outcome(ctx, w)
+	if err != nil {
+		t.Fatalf("%s, undisturbed: %v", s.Name, err)
+	}
+	if r.unknown != 0 {
+		t.Fatalf("%s, undisturbed: %d calls are unknown", s.Name, r.unknown)
+	}
+	return w, r
 }
 
 // run does the scenario with one fault. What the appends are is told by their
@@ -102,19 +128,22 @@ func (s *Scenario) run(ctx context.Context, w *World, target Append, m mode) err
 		met = true
 		return m.fault, m.kill
 	})
-	if _, err := first.Dispatcher.Apply(ctx, w.Namespace, &s.Version); err != nil {
-		return err
+	for _, v := range s.Versions {
+		if _, err := first.Dispatcher.Apply(ctx, w.Namespace, &v); err != nil {
+			return err
+		}
 	}
 	worker := first
 	for _, c := range s.Commands(w.Namespace) {
 		w.Send(c)
-		worker.Settle()
-		if worker.Dead() {
+		for worker.Settle(); worker.Dead() || s.Timers && worker.Fire() || worker.Dead(); worker.Settle() {
+			if !worker.Dead() {
+				continue
+			}
 			worker = w.Start(ctx, nil)
-			if _, _, err := worker.Dispatcher.Sweep(ctx, w); err != nil {
+			if _, err := worker.Sweeper().Sweep(ctx); err != nil {
 				return err
 			}
-			worker.Settle()
 		}
 	}
 	if target.Type != "" && !met {
@@ -154,11 +183,16 @@ func outcome(ctx context.Context, w *World) (*result, error) {
 			run := &s.Runs[i]
 			runs = append(runs, run.ID)
 			r.states = append(r.states, run.State)
-			reply, err := events.Marshal(run.Checkpoint.Reply)
-			if err != nil {
-				return nil, err
+			reply := []byte(run.Reason)
+			if run.Checkpoint != nil {
+				if reply, err = events.Marshal(run.Checkpoint.Reply); err != nil {
+					return nil, err
+				}
 			}
 			r.replies = append(r.replies, string(reply))
+			if err := settledTree(s, run); err != nil {
+				return nil, err
+			}
 		}
 		for _, m := range s.Window {
 			r.messages = append(r.messages, string(m.Role))
@@ -169,6 +203,9 @@ func outcome(ctx context.Context, w *World) (*result, error) {
 				}
 			}
 		}
+	}
+	for i := range r.replies {
+		r.replies[i] = anonymous(runs).Replace(r.replies[i])
 	}
 	for _, c := range w.Services.Ledger {
 		if slices.Contains(r.calls, c.Key) {
@@ -185,6 +222,31 @@ func outcome(ctx context.Context, w *World) (*result, error) {
 	}
 	slices.Sort(r.public)
 	return r, w.Executors.Misused()
+}
+
+// anonymous replaces the ids of runs and of their sessions, which differ between
+// worlds.
+func anonymous(runs []string) *strings.Replacer {
+	var pairs, sessions []string // the first pair that fits counts, and a run begins with its session
+	for i, run := range runs {
+		session, _ := events.SessionOf(run)
+		pairs = append(pairs, run, fmt.Sprintf("run-%d", i))
+		sessions = append(sessions, session, fmt.Sprintf("session-of-%d", i))
+	}
+	return strings.NewReplacer(append(pairs, sessions...)...)
+}
+
+// settledTree demands that a run that has completed was told of the end of each
+// child it had, and that no child is told of twice.
+func settledTree(s *projector.Session, run *projector.Run) error {
+	seen := make(map[string]bool)
+	for _, c := range run.Children {
+		if seen[c.Run] {
+			return fmt.Errorf("session %s: child %s stands twice", s.Key, c.Run)
+		}
+		seen[c.Run] = true
+	}
+	return nil
 }
 
 // validTranscript demands that each message stands once, and that each call has
@@ -238,7 +300,7 @@ func (s *Scenario) compare(ctx context.Context, w *World, want *result, unknown 
 	if !slices.Equal(got.messages, want.messages) {
 		differ("messages", got.messages, want.messages)
 	}
-	if unknown == 0 && !slices.Equal(got.replies, want.replies) {
+	if unknown == 0 && !s.Racy && !slices.Equal(got.replies, want.replies) {
 		differ("replies", got.replies, want.replies)
 	}
 	if unknown == 0 && !slices.Equal(got.made, want.made) {
@@ -250,40 +312,67 @@ func (s *Scenario) compare(ctx context.Context, w *World, want *result, unknown 
 	return errors.Join(errs...)
 }
 
-// openScripts tells for each number of appends whether the log then holds a
-// script that was dispatched and has no result.
-func openScripts(ctx context.Context, t *testing.T, w *World) []bool {
+// underWay is what a kill interrupts. A world does one thing at a time, so at
+// most one call and one request are under way.
+type underWay struct {
+	call     bool // one that was dispatched, has no result and is never made again
+	reserved bool // a model request that was reserved and whose response is not committed
+}
+
+// openCalls tells for each number of appends what is under way after it.
+func openCalls(ctx context.Context, t *testing.T, w *World) []underWay {
 	t.Helper()
-	full := make(map[uint64]events.Record)
+	type place struct {
+		key      events.Key
+		sequence uint64
+		id       string
+	}
+	full := make(map[place]events.Record)
 	for _, key := range w.Keys() {
 		_, records, err := w.Session(ctx, key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range records {
-			full[r.Sequence] = r
+			full[place{key, r.Sequence, r.ID}] = r
 		}
 	}
 	folds := make(map[events.Key]*projector.Session)
-	open := []bool{false}
-	for _, f := range w.Facts() {
-		r := full[f.Sequence]
-		key := events.Key{Namespace: r.Namespace, Session: r.Session}
+	list := []underWay{{}}
+	reserved := ""
+	for _, f := range w.Appends() {
+		key := events.Key{Namespace: f.Namespace, Session: f.Session}
+		r, ok := full[place{key, f.Sequence, f.ID}]
+		switch {
+		case !ok && f.Type == events.TypeFor[events.BudgetReserved]().Name:
+			reserved = f.Run
+		case f.Run == reserved:
+			reserved = ""
+		}
+		if !ok { // of a ledger
+			list = append(list, underWay{list[len(list)-1].call, reserved != ""})
+			continue
+		}
 		if folds[key] == nil {
 			folds[key] = &projector.Session{}
 		}
 		if err := folds[key].Fold(&r); err != nil {
 			t.Fatal(err)
 		}
-		dispatched := false
-		if run := folds[key].Current(); run != nil && run.Checkpoint != nil && !run.State.Terminal() {
-			dispatched = slices.ContainsFunc(run.Checkpoint.Calls, func(c events.Call) bool {
-				return c.State == events.CallDispatched && c.Name == "run_js"
-			})
+		now := underWay{reserved: reserved != ""}
+		for _, s := range folds {
+			now.call = now.call || openIn(s)
 		}
-		open = append(open, dispatched)
+		list = append(list, now)
 	}
-	return open
+	return list
+}
+
+func openIn(s *projector.Session) bool {
+	run := s.Current()
+	return run != nil && run.Checkpoint != nil && !run.State.Terminal() && slices.ContainsFunc(run.Checkpoint.Calls, func(c events.Call) bool {
+		return c.State == events.CallDispatched && (c.Name == "run_js" || c.Name == "get_calls" || c.Name == "cancel_calls")
+	})
 }
 
 // Start returns a run.start command.
@@ -294,6 +383,24 @@ func Start(id, agent, message string) events.Event {
 // Continue returns a run.continue command.
 func Continue(id, session, message string) events.Event {
 	return command(id, events.ContinueRun{Session: session, Message: message})
+}
+
+// Message returns a run.message command.
+func Message(id, run, message string) events.Event {
+	return command(id, events.MessageRun{Run: run, Message: message})
+}
+
+// Cancel returns a run.cancel command.
+func Cancel(id, run, reason string) events.Event {
+	return command(id, events.CancelRun{Run: run, Reason: reason})
+}
+
+// Retry returns a run.retry command.
+func Retry(id, run string) events.Event { return command(id, events.RetryRun{Run: run}) }
+
+// TopUp returns a budget.topup command that adds steps.
+func TopUp(id, run string, steps int64) events.Event {
+	return command(id, events.TopUpBudget{Run: run, Steps: steps})
 }
 
 func command(id string, payload any) events.Event {

@@ -126,7 +126,57 @@ func (s snapshots) Put(_ context.Context, key events.Key, data []byte) error {
 type hinter struct{ w *Worker }
 
 func (h hinter) Publish(_ context.Context, hint events.Hint) error {
-	return h.w.with(func() { h.w.work = append(h.w.work, &item{hint: hint}) })
+	return h.w.with(func() {
+		if !h.w.Unhinted {
+			h.w.work = append(h.w.work, &item{hint: hint})
+		}
+	})
+}
+
+type timers struct{ w *Worker }
+
+func timerName(t handlers.Timer) string {
+	kind := "wait"
+	if t.CallID == "" {
+		kind = "deadline"
+	}
+	return t.Namespace + "/" + t.Run + "/" + kind
+}
+
+func (t timers) Arm(_ context.Context, timer handlers.Timer) error {
+	return t.w.with(func() {
+		if !t.w.Untimed {
+			t.w.timers[timerName(timer)] = timer
+		}
+	})
+}
+
+func (t timers) Disarm(_ context.Context, timer handlers.Timer) error {
+	return t.w.with(func() { delete(t.w.timers, timerName(timer)) })
+}
+
+type signals struct{ w *Worker }
+
+func (s signals) Send(key events.Key) error {
+	var all []*func()
+	err := s.w.with(func() {
+		if !s.w.Unheard {
+			all = slices.Clone(s.w.listeners[key])
+		}
+	})
+	for _, f := range all {
+		(*f)()
+	}
+	return err
+}
+
+func (s signals) Listen(key events.Key, f func()) (stop func(), err error) {
+	err = s.w.with(func() { s.w.listeners[key] = append(s.w.listeners[key], &f) })
+	return func() {
+		s.w.mu.Lock()
+		defer s.w.mu.Unlock()
+		s.w.listeners[key] = slices.DeleteFunc(s.w.listeners[key], func(o *func()) bool { return o == &f })
+	}, err
 }
 
 type publisher struct{ w *Worker }

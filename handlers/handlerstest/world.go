@@ -27,6 +27,7 @@ import (
 // world outside.
 type World struct {
 	Log       events.Log
+	Ledger    events.Log
 	Model     *runtimetest.Model
 	Executors *runtimetest.Factory
 	Services  *Services
@@ -34,6 +35,13 @@ type World struct {
 	Namespace string
 
 	Silence time.Duration // how long a lease that this worker does not hold was silent; an hour when zero
+	Tree    handlers.TreeLimits
+
+	// Unheard loses signals, Unhinted work items, and Untimed timers.
+	Unheard, Unhinted, Untimed bool
+
+	// Unreacted, when set, chooses facts whose reactions are lost.
+	Unreacted func(*events.Event) bool
 
 	tap    *tap
 	onRead func(events.Key)
@@ -49,6 +57,9 @@ type World struct {
 	objects     map[string][]byte
 	snapshots   map[events.Key][]byte
 	leases      map[events.Key]handlers.Lease
+	timers      map[string]handlers.Timer // by run and kind
+	passed      time.Duration             // of time that went by at once
+	listeners   map[events.Key][]*func()
 	loading     map[events.Key]loading
 	Published   []events.Event
 	Buried      []Letter
@@ -76,13 +87,13 @@ type item struct {
 	taken bool // by Queue
 }
 
-// New returns a world over a log. The namespace keeps worlds over one log
-// apart.
-func New(log events.Log, namespace string) *World {
+// New returns a world over a log and a log of ledgers. The namespace keeps
+// worlds over one log apart.
+func New(log, ledger events.Log, namespace string) *World {
 	t := &tap{Log: log}
-	return &World{Log: t, tap: t, Namespace: namespace, Redactor: &runtimetest.Redactor{}, Services: &Services{}, Executors: &runtimetest.Factory{}, Model: &runtimetest.Model{},
+	return &World{Log: t, tap: t, Ledger: &ledgerTap{ledger, t}, Namespace: namespace, Redactor: &runtimetest.Redactor{}, Services: &Services{}, Executors: &runtimetest.Factory{}, Model: &runtimetest.Model{},
 		definitions: map[string][]byte{}, latest: map[string]string{}, objects: map[string][]byte{}, snapshots: map[events.Key][]byte{},
-		leases: map[events.Key]handlers.Lease{}, loading: map[events.Key]loading{}}
+		leases: map[events.Key]handlers.Lease{}, timers: map[string]handlers.Timer{}, listeners: map[events.Key][]*func(){}, loading: map[events.Key]loading{}}
 }
 
 // tap notes every fact that the log stores, in order, whatever the writer is
@@ -91,27 +102,42 @@ type tap struct {
 	events.Log
 	mu    sync.Mutex
 	facts []events.Record
+	all   []events.Record // with those of ledgers
 }
 
-func (t *tap) note(e *events.Event, sequence uint64, err error) (uint64, error) {
+func (t *tap) note(e *events.Event, sequence uint64, err error, ledger bool) (uint64, error) {
 	if err == nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		kept := *e
 		kept.Data, kept.Body = nil, nil // reactions see headers only
-		t.facts = append(t.facts, events.Record{Event: kept, Sequence: sequence})
+		r := events.Record{Event: kept, Sequence: sequence}
+		if t.all = append(t.all, r); !ledger {
+			t.facts = append(t.facts, r)
+		}
 	}
 	return sequence, err
 }
 
+// ledgerTap notes the facts of ledgers beside those of sessions.
+type ledgerTap struct {
+	events.Log
+	tap *tap
+}
+
+func (l *ledgerTap) Append(ctx context.Context, key events.Key, e *events.Event, expected uint64) (uint64, error) {
+	sequence, err := l.Log.Append(ctx, key, e, expected)
+	return l.tap.note(e, sequence, err, true)
+}
+
 func (t *tap) Append(ctx context.Context, key events.Key, e *events.Event, expected uint64) (uint64, error) {
 	sequence, err := t.Log.Append(ctx, key, e, expected)
-	return t.note(e, sequence, err)
+	return t.note(e, sequence, err, false)
 }
 
 func (t *tap) AppendUnfenced(ctx context.Context, key events.Key, e *events.Event) (uint64, error) {
 	sequence, err := t.Log.AppendUnfenced(ctx, key, e)
-	return t.note(e, sequence, err)
+	return t.note(e, sequence, err, false)
 }
 
 // Facts returns every fact stored so far, without its data.
@@ -121,10 +147,20 @@ func (w *World) Facts() []events.Record {
 	return slices.Clone(w.tap.facts)
 }
 
+// Appends returns every fact stored so far, those of ledgers included, without
+// its data.
+func (w *World) Appends() []events.Record {
+	w.tap.mu.Lock()
+	defer w.tap.mu.Unlock()
+	return slices.Clone(w.tap.all)
+}
+
 // stored returns how many facts of a type are stored.
 func (w *World) stored(factType string) (n int) {
-	for _, f := range w.Facts() {
-		if f.Type == factType {
+	w.tap.mu.Lock()
+	defer w.tap.mu.Unlock()
+	for i := range w.tap.all {
+		if w.tap.all[i].Type == factType {
 			n++
 		}
 	}
@@ -143,10 +179,14 @@ func (w *World) Keys() []events.Key {
 }
 
 // Sessions implements handlers.Sessions.
-func (w *World) Sessions(_ context.Context, namespace string) iter.Seq2[events.Key, error] {
-	return func(yield func(events.Key, error) bool) {
+func (w *World) Sessions(_ context.Context, namespace string) iter.Seq2[events.Entry, error] {
+	return func(yield func(events.Entry, error) bool) {
+		counts := make(map[events.Key]uint64)
+		for _, f := range w.Facts() {
+			counts[events.Key{Namespace: f.Namespace, Session: f.Session}]++
+		}
 		for _, k := range w.Keys() {
-			if (namespace == "" || namespace == k.Namespace) && !yield(k, nil) {
+			if (namespace == "" || namespace == k.Namespace) && !yield(events.Entry{Key: k, Facts: counts[k]}, nil) {
 				return
 			}
 		}
@@ -175,7 +215,9 @@ type Worker struct {
 	ctx        context.Context
 	kill       context.CancelCauseFunc
 	faulty     *eventstest.Faulty
+	ledger     *eventstest.Faulty
 	seen       map[string]bool // ids of the events it appended
+	before     func()          // runs before the append that is planned next
 }
 
 // Append is one append that a worker makes. The same bytes sent again are the
@@ -184,6 +226,7 @@ type Append struct {
 	N    int    // counts the worker's appends from 1
 	Type string // of the fact
 	Nth  int    // the fact would be the nth of its type in the world's log
+	Run  string // that the fact is about
 }
 
 // Start starts a worker whose appends meet faults: plan says what happens to
@@ -195,29 +238,44 @@ func (w *World) Start(ctx context.Context, plan func(a Append) (fault eventstest
 	w.mu.Unlock()
 	worker := &Worker{World: w, seen: make(map[string]bool)}
 	worker.ctx, worker.kill = context.WithCancelCause(ctx)
-	worker.faulty = &eventstest.Faulty{Log: w.Log}
-	kill := false // appends of a world are made one after the other
-	worker.faulty.Plan = func(_ int, e *events.Event) (fault eventstest.Fault) {
-		if worker.seen[e.ID] {
-			return eventstest.None
+	// Appends are made one after the other, from the plan to the end, so that
+	// each has a number: children are asked to stop several at a time.
+	var turn sync.Mutex
+	kill := false
+	faulty := func(log events.Log) *eventstest.Faulty {
+		f := &eventstest.Faulty{Log: log}
+		f.Plan = func(_ int, e *events.Event) (fault eventstest.Fault) {
+			turn.Lock()
+			if worker.seen[e.ID] {
+				return eventstest.None
+			}
+			worker.seen[e.ID] = true
+			if plan != nil {
+				fault, kill = plan(Append{len(worker.seen), e.Type, w.stored(e.Type) + 1, e.Run})
+			}
+			return fault
 		}
-		worker.seen[e.ID] = true
-		if plan != nil {
-			fault, kill = plan(Append{len(worker.seen), e.Type, w.stored(e.Type) + 1})
+		f.Before = func(int) {
+			if before := worker.takeBefore(); before != nil {
+				before()
+			}
 		}
-		return fault
+		f.After = func(int) {
+			defer turn.Unlock()
+			if kill {
+				worker.Kill()
+			}
+		}
+		return f
 	}
-	worker.faulty.After = func(int) {
-		if kill {
-			worker.Kill()
-		}
-	}
+	worker.faulty, worker.ledger = faulty(w.Log), faulty(w.Ledger)
 	host := &handlers.Host{
+		Ledger: mortal{worker.ledger, worker.ctx, w}, Timers: timers{worker}, Signals: signals{worker},
 		Log: handlers.Inline{Log: mortal{worker.faulty, worker.ctx, w}, Objects: objects{worker}}, Objects: objects{worker}, Definitions: definitions{worker}, Snapshots: snapshots{worker},
 		Work: hinter{worker}, Public: publisher{worker}, Dead: dead{worker}, Redactor: w.Redactor,
-		Now: time.Now, NewID: w.newID, Pause: events.Sleep, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Meter: handlers.NoMeter{},
+		Now: w.Now, NewID: w.newID, Pause: worker.pause, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Meter: handlers.NoMeter{},
 	}
-	worker.Dispatcher = &handlers.Dispatcher{Host: host, Worker: name, Leases: leases{worker}, Models: models{w.Model}, Executors: w.Executors, Services: mortalServices{w.Services, worker.ctx}, TTL: time.Minute}
+	worker.Dispatcher = &handlers.Dispatcher{Host: host, Worker: name, Leases: leases{worker}, Models: models{w.Model}, Executors: w.Executors, Services: mortalServices{w.Services, worker.ctx}, TTL: time.Minute, Tree: w.Tree}
 	worker.Dispatcher.Prepare()
 	return worker
 }
@@ -229,8 +287,40 @@ func (w *World) newID() string {
 	return fmt.Sprintf("id-%s-%d", w.Namespace, w.ids)
 }
 
+// Before lets f run before the append that is planned now, once. Call it from a
+// plan.
+func (w *Worker) Before(f func()) {
+	w.World.mu.Lock()
+	defer w.World.mu.Unlock()
+	w.before = f
+}
+
+func (w *Worker) takeBefore() func() {
+	w.World.mu.Lock()
+	defer w.World.mu.Unlock()
+	f := w.before
+	w.before = nil
+	return f
+}
+
+// Now is the world's time: the clock's, and what went by at once.
+func (w *World) Now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Add(w.passed)
+}
+
 // Kill ends the worker at once.
 func (w *Worker) Kill() { w.kill(ErrKilled) }
+
+// pause is that of a process: the dead wait for nothing, whatever context they
+// were given.
+func (w *Worker) pause(ctx context.Context, d time.Duration) error {
+	if w.Dead() {
+		return ErrKilled
+	}
+	return events.Sleep(ctx, d)
+}
 
 // Dead reports whether the worker was killed.
 func (w *Worker) Dead() bool { return w.ctx.Err() != nil }
@@ -310,13 +400,72 @@ func (w *Worker) Admit() (moved bool) {
 // React reacts to the facts that are there, in their order.
 func (w *Worker) React() (moved bool) {
 	for _, f := range w.Facts()[w.reacted:] {
-		if w.Dead() || w.reactTo(&f) != nil || w.Dead() {
+		lost := w.Unreacted != nil && w.Unreacted(&f.Event)
+		if w.Dead() || !lost && w.reactTo(&f) != nil || w.Dead() {
 			return moved
 		}
 		w.reacted++
 		moved = true
 	}
 	return moved
+}
+
+// Fire lets the time of the earliest timer come and fires it. It reports whether
+// there was one.
+func (w *Worker) Fire() bool {
+	w.mu.Lock()
+	var first *handlers.Timer
+	for _, t := range w.timers {
+		if first == nil || t.At.Before(first.At) {
+			first = &t
+		}
+	}
+	if first == nil || w.ctx.Err() != nil {
+		w.mu.Unlock()
+		return false
+	}
+	if left := first.At.Sub(time.Now().Add(w.passed)); left > 0 {
+		w.passed += left
+	}
+	w.mu.Unlock()
+	if w.Dispatcher.Fire(w.ctx, *first) != nil || w.Dead() {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if name := timerName(*first); w.timers[name] == *first {
+		delete(w.timers, name)
+	}
+	return true
+}
+
+// Pass lets time go by.
+func (w *World) Pass(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.passed += d
+}
+
+// Timers returns how many timers are armed.
+func (w *World) Timers() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.timers)
+}
+
+// Lose loses what is no truth: work items, timers, leases and snapshots.
+func (w *World) Lose() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.work = nil
+	clear(w.timers)
+	clear(w.leases)
+	clear(w.snapshots)
+}
+
+// Sweeper returns a sweeper that has not swept yet.
+func (w *Worker) Sweeper() *handlers.Sweeper {
+	return &handlers.Sweeper{Host: w.Dispatcher.Host, Sessions: w.World, Leases: w.Dispatcher.Leases, TTL: w.Dispatcher.TTL}
 }
 
 // What fails is made again so often, so far apart: a replica may lag behind.

@@ -15,6 +15,10 @@ func render(n *yaml.Node, t transcript) (json.RawMessage, error) {
 	if n == nil {
 		return json.RawMessage("{}"), nil
 	}
+	if n.Kind == yaml.ScalarNode {
+		value, _ := t.resolve(n.Value) // Parse took nothing else
+		return value, nil
+	}
 	var out bytes.Buffer
 	if err := write(&out, n, "arguments", t); err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ type response struct {
 
 type call struct {
 	name      string
-	arguments *yaml.Node // a mapping, or nil
+	arguments *yaml.Node // a mapping, a reference, or nil
 }
 
 // Parse reads a script. The name is that of errors. Unknown fields are refused.
@@ -34,16 +34,32 @@ func Parse(name string, data []byte) (*Model, error) {
 		return nil, fmt.Errorf("script %s: %w", name, err)
 	}
 	m := &Model{name: name}
+	turn := func(n *yaml.Node, path string) error {
+		var list []response
+		err := each(n, path, func(n *yaml.Node, path string) error {
+			r, err := parseResponse(n, path)
+			list = append(list, r)
+			return err
+		})
+		if err == nil && len(list) == 0 {
+			err = bad(n, path, "needs at least one response")
+		}
+		m.turns = append(m.turns, list)
+		return err
+	}
+	alone := func(read field) field {
+		return func(n *yaml.Node, path string) error {
+			if m.turns != nil {
+				return bad(n, path, "a script has either responses or turns")
+			}
+			return read(n, path)
+		}
+	}
 	err = fields(root, "", map[string]field{
-		"responses": func(n *yaml.Node, path string) error {
-			return each(n, path, func(n *yaml.Node, path string) error {
-				r, err := parseResponse(n, path)
-				m.responses = append(m.responses, r)
-				return err
-			})
-		},
+		"responses": alone(turn),
+		"turns":     alone(func(n *yaml.Node, path string) error { return each(n, path, turn) }),
 	})
-	if err == nil && len(m.responses) == 0 {
+	if err == nil && len(m.turns) == 0 {
 		err = bad(root, "responses", "needs at least one response")
 	}
 	var at *fieldError
@@ -132,6 +148,10 @@ func parseCall(n *yaml.Node, path string) (call, error) {
 	err := fields(n, path, map[string]field{
 		"name": func(n *yaml.Node, path string) error { return str(n, path, &c.name) },
 		"arguments": func(n *yaml.Node, path string) error {
+			if _, reference := (transcript{}).resolve(n.Value); reference && n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
+				c.arguments = n
+				return nil
+			}
 			if n.Kind != yaml.MappingNode {
 				return bad(n, path, "must be a mapping")
 			}

@@ -16,7 +16,13 @@
 // The model keeps no state. Its position in the script is the number of
 // assistant messages after the newest user message that is not one of the
 // loop's own notices (whose ids begin with "notice-"), so a resumed run goes on
-// where it was, and a new message begins the script again.
+// where it was, and a new message begins the script again. A conversation has
+// turns in place of responses: the responses to the first message of a user, to
+// the second one, and so on. The last turn stands for all that come after it.
+//
+//	turns:
+//	  - - calls: [{name: complete, arguments: {kind: needs_input, question: "When?"}}]
+//	  - - calls: [{name: complete, arguments: {kind: output, output: $message}}]
 //
 // A string in arguments that is exactly one of these refers to the transcript
 // from that user message on:
@@ -24,7 +30,13 @@
 //   - $message: the text of the user message;
 //   - $result: the text of the newest tool result, as JSON if it is JSON;
 //   - $result/a/0: the value in it at the JSON pointer /a/0;
-//   - $results: the texts of all tool results, oldest first.
+//   - $results: the texts of all tool results, oldest first;
+//   - $all/3/a/0: the value at /a/0 in the text of the tool result number 3,
+//     counted from 0 and from the beginning of the transcript.
+//
+// All arguments together may be one of these as well:
+//
+//	calls: [{name: complete, arguments: $result/value}]
 //
 // In a longer string, ${message} stands for the text of the user message as
 // JSON, with its quotes, which is what code needs:
@@ -47,8 +59,8 @@ import (
 
 // Model answers from a script. It may be used concurrently.
 type Model struct {
-	name      string
-	responses []response
+	name  string
+	turns [][]response // by the messages of a user; never empty
 }
 
 var _ runtime.Model = (*Model)(nil)
@@ -56,7 +68,7 @@ var _ runtime.Model = (*Model)(nil)
 // EndError reports a request beyond the last response of a script.
 type EndError struct {
 	Script    string
-	Responses int // in the script
+	Responses int // in the script, or in its turn
 	Position  int // asked for, from 0
 }
 
@@ -82,11 +94,12 @@ func (m *Model) Generate(ctx context.Context, r *runtime.Request) (*runtime.Resp
 		return nil, err
 	}
 	t := read(r.Messages)
-	if t.position >= len(m.responses) {
+	responses := m.turns[min(t.turn, len(m.turns)-1)]
+	if t.position >= len(responses) {
 		return nil, &runtime.ModelError{Provider: "scripted", Class: runtime.ClassInvalid,
-			Err: &EndError{Script: m.name, Responses: len(m.responses), Position: t.position}}
+			Err: &EndError{Script: m.name, Responses: len(responses), Position: t.position}}
 	}
-	return m.responses[t.position].render(r, t)
+	return responses[t.position].render(r, t)
 }
 
 func (s *response) render(r *runtime.Request, t transcript) (*runtime.Response, error) {

@@ -98,6 +98,64 @@ func TestArgumentsReferToTheTranscript(t *testing.T) {
 	}
 }
 
+func TestAllResultsOfTheTranscriptHaveNumbers(t *testing.T) {
+	m, err := scripted.Parse("s", []byte(`responses: [{calls: [{name: f, arguments: {all: [$all/0/value/1/n, $all/0, $all/1, $all/1/x, $all/2/a, $all/02/a, $all/3, $all/-1, $all/, $all, $result/a]}}]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := events.Text("m2", events.RoleAssistant, "x")
+	got := generate(t, m, question, said, results("r1", firstResult, "oops"), events.Text("m3", events.RoleUser, "and?"), results("r2", `{"a": 1.0}`))
+	want := `{"all":[0.10000000000000000001,{"value":[0,{"n":0.10000000000000000001}],"a/b":{"~":"x"},"":[],"logs":[]},"oops",null,1.0,null,null,null,null,"$all",1.0]}`
+	if diff := cmp.Diff(want, string(got.Parts[0].Call.Arguments)); diff != "" {
+		t.Errorf("arguments (-want +got):\n%s", diff)
+	}
+}
+
+func TestAllArgumentsTogetherCanBeAReference(t *testing.T) {
+	m, err := scripted.Parse("s", []byte(`responses: [{calls: [{name: f, arguments: $result/value}, {name: f, arguments: "$all/0/value"}, {name: f, arguments: $message}]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := generate(t, m, question, results("r", `{"value": {"b": 1, "a": 2}}`)).Parts
+	want := []events.Part{called("f", `{"b":1,"a":2}`), called("f", `{"b":1,"a":2}`), called("f", `"What is \"it\"?"`)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("parts (-want +got):\n%s", diff)
+	}
+	if got := string(generate(t, m).Parts[0].Call.Arguments); got != "null" {
+		t.Errorf("without a result: %s", got)
+	}
+}
+
+func TestAConversationHasATurnForEachMessage(t *testing.T) {
+	m, err := scripted.Parse("s", []byte("turns: [[{text: a}, {text: b}], [{text: c}]]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := func(id string) events.Message { return events.Text(id, events.RoleUser, "x") }
+	model := events.Text("a", events.RoleAssistant, "x")
+	for _, tt := range []struct {
+		name     string
+		messages []events.Message
+		want     string
+	}{
+		{"an empty transcript", nil, "a"},
+		{"the first message", []events.Message{user("m1")}, "a"},
+		{"an answer", []events.Message{user("m1"), model}, "b"},
+		{"a notice is no message", []events.Message{user("m1"), user("notice-1"), model}, "b"},
+		{"the second message", []events.Message{user("m1"), model, model, user("m2")}, "c"},
+		{"the last turn stands for those after it", []events.Message{user("m1"), user("m2"), model, user("m3")}, "c"},
+	} {
+		if got := generate(t, m, tt.messages...); got.Parts[0].Text != tt.want {
+			t.Errorf("%s: response %q, want %q", tt.name, got.Parts[0].Text, tt.want)
+		}
+	}
+	_, err = m.Generate(t.Context(), &runtime.Request{Messages: []events.Message{user("m1"), user("m2"), model}})
+	var end *scripted.EndError
+	if !errors.As(err, &end) || end.Responses != 1 || end.Position != 1 {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestAMessageInAStringIsQuotedForCode(t *testing.T) {
 	m, err := scripted.Parse("s", []byte(`responses: [{calls: [{name: f, arguments: {"${message}": "f(${message}, ${message}, ${messages})"}}]}]`))
 	if err != nil {
@@ -225,22 +283,28 @@ func TestFinishFollowsTheCallsUnlessItIsGiven(t *testing.T) {
 
 func TestMistakesAreNamedByFileLineAndField(t *testing.T) {
 	for script, want := range map[string]string{
-		"":                                    "script s.yaml: line 1: responses: required, the script is empty",
-		"responses: [":                        "script s.yaml: yaml: line 1: did not find expected node content",
-		"[]":                                  "script s.yaml:1: script: must be a mapping",
-		"{}":                                  "script s.yaml:1: responses: needs at least one response",
-		"responses: []":                       "script s.yaml:1: responses: needs at least one response",
-		"responses: [{}]\n---\n{}":            "script s.yaml: line 2: a second document: a script is one",
-		"responses:\n- {}\n-":                 "script s.yaml:3: responses[1]: must be a mapping",
-		"responses:\n- txt: a":                "script s.yaml:2: responses[0].txt: unknown field",
-		"responses:\n- text: 1":               "script s.yaml:2: responses[0].text: must be a string",
-		"responses:\n- text: a\n  text: b":    "script s.yaml:3: responses[0].text: given twice",
-		"responses:\n- finish: stopped":       `script s.yaml:2: responses[0].finish: unknown finish reason "stopped": use stop, tool_calls, length or content_filter`,
-		"responses:\n- finish: 1":             "script s.yaml:2: responses[0].finish: must be a string",
-		"responses:\n- usage:\n    input: -1": "script s.yaml:3: responses[0].usage.input: must be a whole number, 0 or more",
-		"responses:\n- usage: {output: 1.5}":  "script s.yaml:2: responses[0].usage.output: must be a whole number, 0 or more",
-		"responses:\n- calls: {}":             "script s.yaml:2: responses[0].calls: must be a list",
-		"responses:\n- calls:\n  - arguments: {}":                              "script s.yaml:3: responses[0].calls[0].name: required",
+		"":                                        "script s.yaml: line 1: responses: required, the script is empty",
+		"responses: [":                            "script s.yaml: yaml: line 1: did not find expected node content",
+		"[]":                                      "script s.yaml:1: script: must be a mapping",
+		"{}":                                      "script s.yaml:1: responses: needs at least one response",
+		"responses: []":                           "script s.yaml:1: responses: needs at least one response",
+		"turns: []":                               "script s.yaml:1: responses: needs at least one response",
+		"turns:\n- [{}]\n- []":                    "script s.yaml:3: turns[1]: needs at least one response",
+		"turns:\n- [{}]\n- [{text: 1}]":           "script s.yaml:3: turns[1][0].text: must be a string",
+		"turns: [[{}]]\nresponses: [{}]":          "script s.yaml:2: responses: a script has either responses or turns",
+		"responses: [{}]\nturns: [[{}]]":          "script s.yaml:2: turns: a script has either responses or turns",
+		"responses: [{}]\n---\n{}":                "script s.yaml: line 2: a second document: a script is one",
+		"responses:\n- {}\n-":                     "script s.yaml:3: responses[1]: must be a mapping",
+		"responses:\n- txt: a":                    "script s.yaml:2: responses[0].txt: unknown field",
+		"responses:\n- text: 1":                   "script s.yaml:2: responses[0].text: must be a string",
+		"responses:\n- text: a\n  text: b":        "script s.yaml:3: responses[0].text: given twice",
+		"responses:\n- finish: stopped":           `script s.yaml:2: responses[0].finish: unknown finish reason "stopped": use stop, tool_calls, length or content_filter`,
+		"responses:\n- finish: 1":                 "script s.yaml:2: responses[0].finish: must be a string",
+		"responses:\n- usage:\n    input: -1":     "script s.yaml:3: responses[0].usage.input: must be a whole number, 0 or more",
+		"responses:\n- usage: {output: 1.5}":      "script s.yaml:2: responses[0].usage.output: must be a whole number, 0 or more",
+		"responses:\n- calls: {}":                 "script s.yaml:2: responses[0].calls: must be a list",
+		"responses:\n- calls:\n  - arguments: {}": "script s.yaml:3: responses[0].calls[0].name: required",
+		"responses:\n- calls:\n  - name: f\n    arguments: $results1":          "script s.yaml:4: responses[0].calls[0].arguments: must be a mapping",
 		"responses:\n- calls:\n  - name: f\n    arguments: [1]":                "script s.yaml:4: responses[0].calls[0].arguments: must be a mapping",
 		"responses:\n- calls:\n  - name: f\n    arguments:\n      a: [0x1f]":   "script s.yaml:5: responses[0].calls[0].arguments.a[0]: write the number 0x1f as JSON does, or quote it",
 		"responses:\n- calls:\n  - name: f\n    arguments: {a: .inf}":          "script s.yaml:4: responses[0].calls[0].arguments.a: write the number .inf as JSON does, or quote it",

@@ -13,32 +13,36 @@ import (
 const noticePrefix = "notice-"
 
 // transcript is what a script can refer to: the newest message of a user and
-// what follows it.
+// what follows it, and all results before.
 type transcript struct {
+	turn     int // messages of a user before the newest one
 	position int // assistant messages after the user message
 	message  *string
 	results  []string
+	all      []string // results, those before the user message included
 }
 
 func read(messages []events.Message) transcript {
-	var t transcript
+	t := transcript{turn: -1}
 	for _, m := range messages {
 		switch m.Role {
 		case events.RoleUser:
 			if !strings.HasPrefix(m.ID, noticePrefix) {
 				text := textOf(m.Parts)
-				t = transcript{message: &text}
+				t = transcript{turn: t.turn + 1, message: &text, all: t.all}
 			}
 		case events.RoleAssistant:
 			t.position++
 		case events.RoleTool:
 			for _, p := range m.Parts {
 				if p.Result != nil {
-					t.results = append(t.results, textOf(p.Result.Parts))
+					text := textOf(p.Result.Parts)
+					t.results, t.all = append(t.results, text), append(t.all, text)
 				}
 			}
 		}
 	}
+	t.turn = max(t.turn, 0)
 	return t
 }
 
@@ -64,6 +68,15 @@ func (t transcript) resolve(s string) (json.RawMessage, bool) {
 		return t.newest(""), true
 	case strings.HasPrefix(s, "$result/"):
 		return t.newest(strings.TrimPrefix(s, "$result")), true
+	case strings.HasPrefix(s, "$all/"):
+		number, pointer, more := strings.Cut(strings.TrimPrefix(s, "$all/"), "/")
+		if more {
+			pointer = "/" + pointer
+		}
+		if i, ok := index(number, len(t.all)); ok {
+			return value(t.all[i], pointer), true
+		}
+		return null, true
 	}
 	return nil, false
 }
@@ -87,7 +100,11 @@ func (t transcript) newest(pointer string) json.RawMessage {
 	if len(t.results) == 0 {
 		return null
 	}
-	text := t.results[len(t.results)-1]
+	return value(t.results[len(t.results)-1], pointer)
+}
+
+// value returns what a pointer finds in the text of a result.
+func value(text, pointer string) json.RawMessage {
 	if pointer == "" && !json.Valid([]byte(text)) {
 		return encode(text)
 	}
@@ -119,12 +136,17 @@ func step(value json.RawMessage, token string) json.RawMessage {
 			return member
 		}
 	} else if json.Unmarshal(value, &array) == nil {
-		// Only an index written in one way names an element.
-		if i, err := strconv.Atoi(token); err == nil && strconv.Itoa(i) == token && i >= 0 && i < len(array) {
+		if i, ok := index(token, len(array)); ok {
 			return array[i]
 		}
 	}
 	return null
+}
+
+// index reads the number of an element. Only one written in one way names it.
+func index(token string, length int) (int, bool) {
+	i, err := strconv.Atoi(token)
+	return i, err == nil && strconv.Itoa(i) == token && i >= 0 && i < length
 }
 
 // encode keeps <, > and & as they are: code is full of them.

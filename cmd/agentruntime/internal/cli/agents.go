@@ -22,11 +22,18 @@ func (a *app) agentsCommand() *cobra.Command {
 }
 
 // folders are where definitions stand.
-type folders struct{ agents, capabilities string }
+type folders struct {
+	agents, capabilities string
+	allowMissing         bool // subagents that no file has
+}
 
 func (f *folders) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.agents, "agents", "", "folder of agent files, <slug>.yaml")
 	cmd.Flags().StringVar(&f.capabilities, "capabilities", "", "folder of capability files, <name>.yaml")
+}
+
+func (f *folders) registerMissing(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.allowMissing, "allow-missing-subagents", false, "agents may name subagents that no file has, because they are applied elsewhere")
 }
 
 // versions reads the folders; what is wrong with them is one line an error.
@@ -43,6 +50,7 @@ func (f *folders) versions() ([]handlers.Version, error) {
 		}
 		return nil, failed(err)
 	}
+	set.AllowMissingSubagents = f.allowMissing
 	versions, err := set.Versions()
 	if err != nil {
 		return nil, failed(err)
@@ -61,6 +69,7 @@ func (a *app) agentsCheckCommand() *cobra.Command {
 	var f folders
 	cmd := &cobra.Command{Use: "check", Short: "Check definition files without a server", Args: exactly(), Example: "  agentruntime agents check --agents ./agents --capabilities ./capabilities"}
 	f.register(cmd)
+	f.registerMissing(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		versions, err := f.versions()
 		if err != nil {
@@ -80,6 +89,7 @@ func (a *app) agentsApplyCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "apply", Short: "Make definitions current for new runs; runs under way keep theirs", Args: exactly(),
 		Example: "  agentruntime agents apply --agents ./agents --capabilities ./capabilities"}
 	f.register(cmd)
+	f.registerMissing(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		versions, err := f.versions()
 		if err != nil {

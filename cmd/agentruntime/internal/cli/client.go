@@ -79,7 +79,7 @@ func (c *client) ask(ctx context.Context, verb string, header map[string]string,
 	case errors.Is(err, jetstream.ErrNoService):
 		return unreachable(fmt.Errorf("%w at %s; start one with \"agentruntime dev\" or \"agentruntime serve\"", errNoWorker, orDefault(c.app.config.NATS.Server, "nats://127.0.0.1:4222")))
 	case errors.As(err, &refused) && refused.Code == handlers.CodeUnavailable:
-		return unreachable(fmt.Errorf("%s: %s", verb, refused.Description))
+		return unreachable(fmt.Errorf("%s: %w", verb, &handlers.APIError{Code: refused.Code, Message: refused.Description}))
 	case errors.As(err, &refused):
 		return failed(&handlers.APIError{Code: refused.Code, Message: refused.Description})
 	case errors.Is(err, nats.ErrMaxPayload):

@@ -30,14 +30,14 @@ type devFlags struct {
 func (a *app) devCommand() *cobra.Command {
 	var f devFlags
 	cmd := &cobra.Command{Use: "dev", Short: "Run everything in one process, with a sample", Args: exactly(),
-		Long: "dev runs a NATS server with its data in a folder, a worker, and, unless it is given agents,\na sample that it runs once. Nothing else is needed. Changed agent files count for new runs.",
+		Long: "dev runs a NATS server with its data in a folder, a worker, and, unless it is given agents,\nsamples that it runs once. Nothing else is needed. Changed agent files count for new runs.",
 		Example: "  agentruntime dev\n  agentruntime dev --agents ./agents --capabilities ./capabilities\n" +
-			"  agentruntime dev --once   # exit when the sample run has completed"}
+			"  agentruntime dev --once   # exit when the sample's runs have completed"}
 	f.register(cmd)
 	cmd.Flags().StringVar(&f.data, "data", "", "data folder (default: agentruntime/dev in the user's cache folder)")
 	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:4222", "address at which other programs reach NATS; port 0 picks a free one")
 	cmd.Flags().StringVar(&f.metrics, "metrics", "", "address for /metrics, /healthz and /readyz, or off (default "+defaultMetrics+", or a free port when that is taken)")
-	cmd.Flags().BoolVar(&f.once, "once", false, "exit when the sample run has ended: 0 when it completed")
+	cmd.Flags().BoolVar(&f.once, "once", false, "exit when the sample's runs have ended: 0 when they completed")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if f.once && f.agents != "" {
 			return usage(errors.New("--once runs the sample and does not go with --agents"))
@@ -132,11 +132,15 @@ func devModels(f *devFlags) (*host.Models, error) {
 	if f.agents != "" {
 		return &host.Models{ScriptFolder: f.agents}, nil
 	}
-	script, err := scripted.Parse(sample.Agent, sample.Script())
-	if err != nil {
-		return nil, err
+	models := &host.Models{Scripts: make(map[string]*scripted.Model)}
+	for name, text := range sample.Scripts() {
+		script, err := scripted.Parse(name, text)
+		if err != nil {
+			return nil, err
+		}
+		models.Scripts[name] = script
 	}
-	return &host.Models{Scripts: map[string]*scripted.Model{sample.Agent: script}}, nil
+	return models, nil
 }
 
 // devRun runs the worker until it is told to stop, and the sample beside it.
@@ -165,7 +169,7 @@ func (a *app) devRun(f *devFlags, w *worker, conn *jetstream.Conn, url, data str
 	a.greet(f, url, data, metrics)
 	var sampleErr error
 	if f.agents == "" {
-		sampleErr = a.runSample(ctx, conn)
+		sampleErr = a.runSamples(ctx, conn)
 	}
 	switch {
 	case f.once:
@@ -269,51 +273,6 @@ func (a *app) invite(f *devFlags, url string) {
 	a.say("  const start = new CloudEvent({ type: 'dev.agentruntime.run.start', source: '/me', data: { agent: '%s', message: 'It is down' } })", agent)
 	a.say("  nc.publish('agent.cmd.%s.run.start', HTTP.structured(start).body, { headers: h })", a.config.Namespace)
 	a.say("\nStop with Ctrl-C.")
-}
-
-// runSample runs the sample once and shows its history.
-func (a *app) runSample(ctx context.Context, conn *jetstream.Conn) error {
-	c := &client{a, conn}
-	public := &jetstream.Public{Conn: conn}
-	after, err := a.end(ctx, public)
-	if err != nil {
-		return err
-	}
-	a.say("\nThe sample: agent %s reads a ticket.", sample.Agent)
-	admitted, err := c.command(ctx, "sample-"+time.Now().UTC().Format("20060102T150405.000"), events.StartRun{Agent: sample.Agent, Message: sample.Ticket})
-	if err != nil {
-		return err
-	}
-	a.say("  run %s\n", admitted.Run)
-	if err := a.await(ctx, public, admitted.Run, after); err != nil {
-		return err
-	}
-	var d handlers.RunDetail
-	if err := c.ask(ctx, handlers.VerbGet, nil, handlers.RunRequest{Run: admitted.Run}, &d); err != nil {
-		return err
-	}
-	if err := a.facts(ctx, c, &d, 0); err != nil {
-		return err
-	}
-	if d.Reply == nil {
-		return failed(fmt.Errorf("the sample run ended as %s: %s", d.State, d.Error))
-	}
-	a.say("\ncompleted in %d steps: %s", d.Steps, describeReply(d.Reply))
-	return nil
-}
-
-// await waits for a run's last public event.
-func (a *app) await(ctx context.Context, public *jetstream.Public, run string, after uint64) error {
-	for r, err := range public.Watch(ctx, jetstream.Filter{Namespace: a.config.Namespace, Run: run}, after) {
-		if err != nil {
-			return unreachable(err)
-		}
-		switch r.Type {
-		case events.TypeFor[events.RunCompletedData]().Name, events.TypeFor[events.RunFailedData]().Name, events.TypeFor[events.RunCancelledData]().Name:
-			return nil
-		}
-	}
-	return failed(fmt.Errorf("stopped before run %s had ended", run))
 }
 
 // reloadEvery is how often the definition files are looked at.

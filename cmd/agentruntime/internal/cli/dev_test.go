@@ -14,10 +14,12 @@ import (
 	"github.com/agentruntime/agentruntime/projector"
 )
 
-func TestDevOnceShowsACompletedRun(t *testing.T) {
+func TestDevOnceShowsItsSamplesComplete(t *testing.T) {
 	out := call(t, "dev", "--once", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0").ok(t)
 	for _, want := range []string{"agentruntime " + version(), "nats://127.0.0.1:", "/metrics", "namespace  default", "agent hello-triage",
-		"run.admitted", "run.claimed", "call run_js", "result run_js ok", "run.completed", `completed in 2 steps: {"category":"outage","priority":1,`} {
+		"run.admitted", "run.claimed", "call run_js", "result run_js ok", "run.completed", `completed in 2 steps: {"category":"outage","priority":1,`,
+		"agent trip-planner", "trip-planner ", "leg-booker 1 ", "leg-booker 3 ", "call spawn_leg_booker", "run.parked            waits for all of 3 children", "asks: Where in town",
+		"call continue_agent", "asks: Both trains", `The answer is "Mia Lopes"`, `completed in 1 steps: {"name":"Mia Lopes","legs":[`, `"booked":"By the river, with breakfast"`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output does not say %q:\n%s", want, out)
 		}
@@ -36,6 +38,15 @@ func TestDevOnceForProgramsPrintsFactsAndNothingElse(t *testing.T) {
 	var last events.Event
 	for _, f := range facts {
 		last = decode(t, f.Event)
+	}
+	completed := 0
+	for _, f := range facts {
+		if e := decode(t, f.Event); e.Type == events.TypeFor[events.RunCompleted]().Name {
+			completed++
+		}
+	}
+	if completed != 7 {
+		t.Errorf("%d runs completed, want the ticket's, the trip's two and its children's four", completed)
 	}
 	if want := events.TypeFor[events.RunCompleted]().Name; last.Type != want {
 		t.Errorf("the last fact is %s, want %s", last.Type, want)

@@ -31,6 +31,8 @@ const aRun = "s1-00000000"
 var asking = [][]string{
 	{"run", "start", "echo", "-m", "go"}, {"run", "start", "echo", "-m", "go", "--wait"}, {"run", "continue", "s1", "-m", "go"},
 	{"run", "continue", "s1", "-m", "go", "--wait"}, {"run", "get", aRun}, {"run", "list"}, {"run", "watch", aRun}, {"run", "events", aRun},
+	{"run", "tree", aRun}, {"run", "cancel", aRun}, {"run", "cancel", aRun, "--wait"}, {"run", "message", aRun, "-m", "go"}, {"run", "retry", aRun}, {"run", "retry", aRun, "--wait"},
+	{"run", "wait", aRun}, {"budget", "show", aRun}, {"budget", "topup", aRun, "--steps", "1"},
 	{"agents", "apply", "--agents", "testdata/agents", "--capabilities", "testdata/capabilities"}, {"agents", "list"},
 }
 
@@ -45,7 +47,7 @@ func both(t *testing.T, args []string, check func(t *testing.T, args []string)) 
 }
 
 func TestWithoutNATSEveryVerbThatNeedsItExitsWith3(t *testing.T) {
-	for _, args := range append(asking, []string{"doctor"}, []string{"provision"}, []string{"serve", "--metrics", "off"}) {
+	for _, args := range append(asking, []string{"doctor"}, []string{"provision"}, []string{"rebuild"}, []string{"serve", "--metrics", "off"}) {
 		both(t, args, func(t *testing.T, args []string) {
 			call(t, append(args, "-s", "nats://127.0.0.1:1")...).fails(t, exitUnreachable, "nats://127.0.0.1:1", "is the server running")
 		})
@@ -63,7 +65,7 @@ func TestWithoutAWorkerEveryVerbThatNeedsOneExitsWith3(t *testing.T) {
 
 func TestWithoutJetStreamEveryVerbThatNeedsItExitsWith3(t *testing.T) {
 	url := plainServer(t)
-	for _, args := range append(asking, []string{"doctor"}, []string{"provision"}, []string{"serve", "--metrics", "off"}) {
+	for _, args := range append(asking, []string{"doctor"}, []string{"provision"}, []string{"rebuild"}, []string{"serve", "--metrics", "off"}) {
 		both(t, args, func(t *testing.T, args []string) {
 			call(t, append(args, "-s", url, "--timeout", "50ms")...).fails(t, exitUnreachable)
 		})
@@ -74,7 +76,8 @@ func TestWithoutJetStreamEveryVerbThatNeedsItExitsWith3(t *testing.T) {
 func TestARefusalExitsWith1AndItsReason(t *testing.T) {
 	d := develop(t, t.TempDir())
 	held := d.gate(t)
-	session := d.start(t, "waits", "-m", "go", "--session", "busy").Session
+	admitted := d.start(t, "waits", "-m", "go", "--session", "busy")
+	session, run := admitted.Session, admitted.Run
 	request := <-held
 	broken := filepath.Dir(write(t, "model: x\n", t.TempDir(), "broken.yaml"))
 	for _, test := range []struct {
@@ -93,6 +96,16 @@ func TestARefusalExitsWith1AndItsReason(t *testing.T) {
 		{"not_found: run " + aRun, []string{"run", "get", aRun}},
 		{"not_found: run " + aRun, []string{"run", "watch", aRun}},
 		{"not_found: run " + aRun, []string{"run", "events", aRun}},
+		{"not_found: run " + aRun, []string{"run", "tree", aRun}},
+		{"not_found: run " + aRun, []string{"run", "wait", aRun}},
+		{"not_found: run " + aRun, []string{"budget", "show", aRun}},
+		{"unknown_run: there is no run " + aRun, []string{"run", "cancel", aRun}},
+		{"unknown_run: there is no run " + aRun, []string{"run", "cancel", aRun, "--wait"}},
+		{"unknown_run: there is no run " + aRun, []string{"run", "message", aRun, "-m", "go"}},
+		{"unknown_run: there is no run " + aRun, []string{"run", "retry", aRun}},
+		{"unknown_run: there is no run " + aRun, []string{"budget", "topup", aRun, "--steps", "1"}},
+		{"session_busy", []string{"run", "retry", run}},
+		{"no_budget", []string{"budget", "topup", run, "--steps", "1"}},
 		{"instructions", []string{"agents", "check", "--agents", broken}},
 		{"instructions", []string{"agents", "apply", "--agents", broken}},
 	} {
@@ -134,6 +147,32 @@ func TestAWrongCommandLineExitsWith2BeforeAnythingIsAsked(t *testing.T) {
 		{"run", []string{"run", "get", "nonsense"}},
 		{"run", []string{"run", "watch", "nonsense"}},
 		{"run", []string{"run", "events", "nonsense"}},
+		{"RUN", []string{"run", "tree"}},
+		{"run", []string{"run", "tree", "nonsense"}},
+		{"see agentruntime run wait --help", []string{"run", "wait"}},
+		{"run", []string{"run", "wait", aRun, "nonsense"}},
+		{"negative", []string{"run", "wait", aRun, "--timeout", "-1s"}},
+		{"RUN", []string{"run", "cancel"}},
+		{"run", []string{"run", "cancel", "nonsense", "--wait"}},
+		{"run", []string{"run", "message", "nonsense", "-m", "go"}},
+		{"--message", []string{"run", "message", aRun}},
+		{"standard input is empty", []string{"run", "message", aRun, "-m", "-"}},
+		{"run", []string{"run", "retry", "nonsense"}},
+		{"label", []string{"run", "retry", aRun, "-l", "team"}},
+		{"see agentruntime budget --help", []string{"budget", "bogus"}},
+		{"run", []string{"budget", "show", "nonsense"}},
+		{"run", []string{"budget", "topup", "nonsense", "--steps", "1"}},
+		{"--input-tokens", []string{"budget", "topup", aRun}},
+		{"none below zero", []string{"budget", "topup", aRun, "--steps", "1", "--output-tokens", "-1"}},
+		{"--state: \"done\" is no state; known are pending", []string{"run", "list", "--state", "failed,done"}},
+		{"--agent", []string{"run", "list", "--agent", "a b"}},
+		{"--older-than: \"2 days\" is no age", []string{"run", "list", "--older-than", "2 days"}},
+		{"--newer-than", []string{"run", "list", "--newer-than", "-1h"}},
+		{"--parent", []string{"run", "list", "--parent", "nonsense"}},
+		{"--root", []string{"run", "list", "--root", "nonsense"}},
+		{"--limit", []string{"run", "list", "--limit", "-1"}},
+		{"--all", []string{"run", "list", "--limit", "5", "--all"}},
+		{"label", []string{"run", "list", "-l", "team"}},
 		{"--message", []string{"run", "start", "echo"}},
 		{"--message", []string{"run", "start", "echo", "-m", "go", "--input", "{}"}},
 		{"--message", []string{"run", "start", "echo", "--input", "{}", "--input-file", file}},
@@ -153,6 +192,7 @@ func TestAWrongCommandLineExitsWith2BeforeAnythingIsAsked(t *testing.T) {
 		{"--agents", []string{"agents", "apply"}},
 		{"no such folder", []string{"agents", "check", "--agents", file + ".none"}},
 		{"metrics", []string{"serve", "--metrics", "on"}},
+		{"sweep: must be at least 1s", []string{"serve", "--sweep", "1ms"}},
 	} {
 		call(t, test.args...).fails(t, exitUsage, test.word)
 	}

@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
+	"github.com/agentruntime/agentruntime/handlers"
 	"github.com/agentruntime/agentruntime/runtime/executor"
 )
 
@@ -173,6 +175,24 @@ func (r result) fails(t testing.TB, code int, words ...string) {
 	}
 }
 
+// exits demands an exit code, whatever was printed.
+func (r result) exits(t testing.TB, code int) result {
+	t.Helper()
+	if r.code != code {
+		t.Fatalf("exit %d, want %d: %s%s", r.code, code, r.out, r.err)
+	}
+	return r
+}
+
+// failsAfter demands an exit code after output. The last word is standard
+// error's, the others are the output's.
+func (r result) failsAfter(t *testing.T, code int, words ...string) {
+	t.Helper()
+	r.exits(t, code)
+	demand(t, r.out, words[:len(words)-1]...)
+	demand(t, r.err, words[len(words)-1])
+}
+
 // read decodes the one JSON document of an output, and refuses fields that the
 // value does not have and anything after it.
 func read[T any](t testing.TB, out string) T {
@@ -235,6 +255,35 @@ func (d *development) connect(t testing.TB) *nats.Conn {
 	}
 	t.Cleanup(nc.Close)
 	return nc
+}
+
+// answering is a NATS server behind which a worker seems to be: it answers each
+// verb as told, an *handlers.APIError as an error.
+func answering(t *testing.T, answer func(verb string, request []byte) any) (url string) {
+	t.Helper()
+	url = natsServer(t).ClientURL()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if _, err := nc.Subscribe("agent.api.default.>", func(m *nats.Msg) {
+		reply := nats.NewMsg(m.Reply)
+		switch answer := answer(strings.TrimPrefix(m.Subject, "agent.api.default."), m.Data).(type) {
+		case *handlers.APIError:
+			reply.Header.Set(micro.ErrorCodeHeader, answer.Code)
+			reply.Header.Set(micro.ErrorHeader, answer.Message)
+		default:
+			reply.Data, _ = json.Marshal(answer) // what is no JSON fails the test
+		}
+		_ = nc.PublishMsg(reply) // a lost answer fails the test
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return url
 }
 
 // write makes a file and its folder.

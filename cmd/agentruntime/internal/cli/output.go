@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
 )
 
 // json reports whether output is for programs.
@@ -86,8 +87,51 @@ func describeFact(e *events.Event, since time.Time) string {
 		detail = p.Reason + ": " + p.Error
 	case events.RunReleased:
 		detail = p.Reason
+	case events.RunCancelled:
+		detail = p.Reason
+	case events.RunParked:
+		detail = describePark(&p)
+	case events.ChildSettled:
+		detail = fmt.Sprintf("%s has %s", p.Child, told(projector.State(p.Outcome)))
+		if p.Error != "" {
+			detail += ": " + brief(p.Error)
+		} else if p.Reply != nil {
+			detail += ": " + brief(describeReply(p.Reply))
+		}
+	case events.CancelRequested:
+		detail = p.Reason
+	case events.MessageReceived:
+		for _, part := range p.Message.Parts {
+			detail += quote(part.Text)
+		}
+	case events.TimerFired:
+		detail = p.Deadline.UTC().Format(time.RFC3339)
+	case events.CommandAccepted:
+		detail = strings.TrimPrefix(p.Command, events.TypePrefix)
 	}
 	return strings.TrimRight(fmt.Sprintf("%+10.3fs  %-20s  %s", e.Time.Sub(since).Seconds(), what, detail), " ")
+}
+
+// describePark says what a run begins to wait for.
+func describePark(p *events.RunParked) string {
+	var list []string
+	if n := len(p.Dependencies); n > 0 {
+		need := "all"
+		if p.Any {
+			need = "any"
+		}
+		list = append(list, fmt.Sprintf("%s of %d children", need, n))
+	}
+	if p.Messages {
+		list = append(list, "a message")
+	}
+	if p.Reason == events.ParkBudget {
+		list = append(list, "a top-up of the budget")
+	}
+	if p.Deadline != nil {
+		list = append(list, "the time "+p.Deadline.UTC().Format(time.RFC3339))
+	}
+	return "waits for " + strings.Join(list, ", or ")
 }
 
 // describeDelta says what a checkpoint did.
@@ -110,14 +154,24 @@ func describeDelta(d *events.CheckpointDelta) string {
 	return fmt.Sprintf("revision %d: %s", d.Revision, strings.Join(words, ", "))
 }
 
-// quote shortens a text to what fits a line.
+// brief makes a text one line of a bounded length.
+func brief(s string) string {
+	const most = 160
+	return shorten(s, most)
+}
+
+// quote shortens a text to what fits a line beside others.
 func quote(s string) string {
 	const most = 60
+	return fmt.Sprintf("%q", shorten(s, most))
+}
+
+func shorten(s string, most int) string {
 	r := []rune(strings.Join(strings.Fields(s), " "))
 	if len(r) > most {
 		r = append(r[:most-1], '…')
 	}
-	return fmt.Sprintf("%q", string(r))
+	return string(r)
 }
 
 // describePublic is a public event in one line.

@@ -162,7 +162,7 @@ func (a *app) root() *cobra.Command {
 	p.StringVar(&a.flags.tlsCA, "tlsca", "", "certificate authority file (NATS_CA)")
 	p.StringVar(&a.flags.inboxPrefix, "inbox-prefix", "", "prefix of reply subjects (NATS_INBOX_PREFIX)")
 	p.DurationVar(&a.flags.timeout, "timeout", 5*time.Second, "of one request")
-	root.AddCommand(a.devCommand(), a.serveCommand(), a.provisionCommand(), a.runCommand(), a.agentsCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.devCommand(), a.serveCommand(), a.provisionCommand(), a.runCommand(), a.budgetCommand(), a.agentsCommand(), a.rebuildCommand(), a.doctorCommand(), a.versionCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
 }
@@ -171,9 +171,6 @@ func (a *app) root() *cobra.Command {
 func (a *app) configure(*cobra.Command) error {
 	if a.flags.output != "text" && a.flags.output != "json" {
 		return usage(fmt.Errorf("--output %q: must be text or json", a.flags.output))
-	}
-	if a.flags.timeout <= 0 {
-		return usage(fmt.Errorf("--timeout %s: must be positive", a.flags.timeout))
 	}
 	if a.flags.timeout <= 0 {
 		return usage(fmt.Errorf("--timeout %s: must be positive", a.flags.timeout))

@@ -20,8 +20,9 @@ import (
 )
 
 func (a *app) runCommand() *cobra.Command {
-	return group("run", "Start runs and look at them", "  agentruntime run start hello-triage -m 'It is down' --wait\n  agentruntime run list -o json",
-		a.runStartCommand(), a.runContinueCommand(), a.runGetCommand(), a.runListCommand(), a.runWatchCommand(), a.runEventsCommand())
+	return group("run", "Start runs, look at them and steer them", "  agentruntime run start hello-triage -m 'It is down' --wait\n  agentruntime run list --state failed --newer-than 24h",
+		a.runStartCommand(), a.runContinueCommand(), a.runRetryCommand(), a.runMessageCommand(), a.runCancelCommand(),
+		a.runGetCommand(), a.runTreeCommand(), a.runListCommand(), a.runWaitCommand(), a.runWatchCommand(), a.runEventsCommand())
 }
 
 // task is what run start and run continue are told.
@@ -34,6 +35,11 @@ type task struct {
 
 func (t *task) register(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&t.message, "message", "m", "", "the task in words; - reads it from standard input")
+	t.registerStart(cmd)
+}
+
+// registerStart registers what every command has that starts a run.
+func (t *task) registerStart(cmd *cobra.Command) {
 	cmd.Flags().StringToStringVarP(&t.labels, "label", "l", nil, "label, as key=value; may be repeated")
 	cmd.Flags().StringVar(&t.id, "id", "", "id of the command: the same one again is the same run; a fresh one by default")
 	cmd.Flags().BoolVarP(&t.wait, "wait", "w", false, "wait for the run's end, showing its progress; exit 1 when it did not complete")
@@ -53,21 +59,10 @@ func (t *task) read(in io.Reader) (input json.RawMessage, err error) {
 	if given != 1 {
 		return nil, usage(errors.New("the task must be given once: with --message or, to start a run, --input or --input-file"))
 	}
-	if t.message == "-" {
-		data, err := io.ReadAll(io.LimitReader(in, maxMessage+1))
-		if err != nil {
-			return nil, usage(fmt.Errorf("read the message: %w", err))
-		}
-		if len(data) > maxMessage {
-			return nil, usage(fmt.Errorf("the message has more than %d bytes; make it shorter", maxMessage))
-		}
-		if t.message = strings.TrimSpace(string(data)); t.message == "" {
-			return nil, usage(errors.New("the message from standard input is empty"))
-		}
+	if t.message, err = readMessage(t.message, in); err != nil {
+		return nil, err
 	}
-	if t.fresh = t.id == ""; t.fresh {
-		t.id = rand.Text()
-	}
+	t.identify()
 	input = json.RawMessage(t.input)
 	if t.inputFile != "" {
 		if input, err = os.ReadFile(t.inputFile); err != nil {
@@ -80,6 +75,31 @@ func (t *task) read(in io.Reader) (input json.RawMessage, err error) {
 		}
 	}
 	return input, nil
+}
+
+// readMessage returns a message as it was given, or standard input for -.
+func readMessage(message string, in io.Reader) (string, error) {
+	if message != "-" {
+		return message, nil
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxMessage+1))
+	if err != nil {
+		return "", usage(fmt.Errorf("read the message: %w", err))
+	}
+	if len(data) > maxMessage {
+		return "", usage(fmt.Errorf("the message has more than %d bytes; make it shorter", maxMessage))
+	}
+	if message = strings.TrimSpace(string(data)); message == "" {
+		return "", usage(errors.New("the message from standard input is empty"))
+	}
+	return message, nil
+}
+
+// identify gives a task an id of its own when none was given.
+func (t *task) identify() {
+	if t.fresh = t.id == ""; t.fresh {
+		t.id = rand.Text()
+	}
 }
 
 func (a *app) runStartCommand() *cobra.Command {
@@ -110,6 +130,22 @@ func (a *app) runContinueCommand() *cobra.Command {
 			return err
 		}
 		return a.command(&t, events.ContinueRun{Session: args[0], Message: t.message, Labels: t.labels})
+	}
+	return cmd
+}
+
+func (a *app) runRetryCommand() *cobra.Command {
+	var t task
+	cmd := &cobra.Command{Use: "retry RUN", Short: "Drive a failed run again, from where it stands", Args: exactly("RUN"),
+		Long:    "retry starts another run in the session of a run that has failed and is its last. The model\nis told to go on from where the failed one stands, and not to repeat what took effect. The\nnew run has the agent's current version and a budget of its own.",
+		Example: "  agentruntime run retry s3f9…-k2m4x9qa --wait"}
+	t.registerStart(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if err := events.CheckRun(args[0]); err != nil {
+			return usage(err)
+		}
+		t.identify()
+		return a.command(&t, events.RetryRun{Run: args[0], Labels: t.labels})
 	}
 	return cmd
 }
@@ -175,7 +211,7 @@ func (a *app) runGetCommand() *cobra.Command {
 
 func writeDetail(w io.Writer, d *handlers.RunDetail) {
 	rows := [][]string{{"run", d.Run}, {"session", d.Session}, {"agent", d.Agent}, {"state", string(d.State)}, {"reason", d.Reason}, {"error", d.Error}, {"note", d.Note},
-		{"started", d.Started.Local().Format(time.RFC3339)}, {"steps", fmt.Sprint(d.Steps)}, {"tokens", fmt.Sprintf("%d in, %d out", d.Usage.Input, d.Usage.Output)},
+		{"waits", d.Wake}, {"parent", d.Parent}, {"root", rootOf(d)}, {"started", d.Started.Local().Format(time.RFC3339)}, {"steps", fmt.Sprint(d.Steps)}, {"tokens", fmt.Sprintf("%d in, %d out", d.Usage.Input, d.Usage.Output)},
 		{"worker", d.Worker}, {"reply", describeReply(d.Reply)}}
 	for _, r := range rows {
 		if r[1] != "" {
@@ -184,26 +220,12 @@ func writeDetail(w io.Writer, d *handlers.RunDetail) {
 	}
 }
 
-func (a *app) runListCommand() *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{Use: "list", Short: "List runs, the newest first", Args: exactly(), Example: "  agentruntime run list\n  agentruntime run list -o json --limit 10"}
-	cmd.Flags().IntVar(&limit, "limit", 0, "most runs to list; at most 1000")
-	cmd.RunE = func(*cobra.Command, []string) error {
-		return a.withClient(func(ctx context.Context, c *client) error {
-			list := []projector.Summary{}
-			if err := c.ask(ctx, handlers.VerbList, nil, handlers.ListRequest{Limit: limit}, &list); err != nil {
-				return err
-			}
-			return a.show(list, func(w io.Writer) {
-				var rows [][]string
-				for _, s := range list {
-					rows = append(rows, []string{s.Run, s.Agent, string(s.State), s.Started.Local().Format(time.DateTime), fmt.Sprint(s.Steps), s.Reason})
-				}
-				table(w, "RUN AGENT STATE STARTED STEPS REASON", rows)
-			})
-		})
+// rootOf names the root of a run that is none itself.
+func rootOf(d *handlers.RunDetail) string {
+	if d.Root == d.Run {
+		return ""
 	}
-	return cmd
+	return d.Root
 }
 
 func (a *app) runWatchCommand() *cobra.Command {
@@ -257,10 +279,10 @@ func (a *app) watch(ctx context.Context, public *jetstream.Public, run string, a
 		if err := a.line(watchLine{r.Sequence, structured}, describePublic(&r.Event)); err != nil {
 			return err
 		}
-		switch strings.TrimPrefix(r.Type, events.TypePrefix) {
-		case "run.completed":
+		switch {
+		case r.Type == events.TypeFor[events.RunCompletedData]().Name:
 			return nil
-		case "run.failed", "run.cancelled":
+		case ends(r.Type):
 			return notCompleted(run)
 		}
 	}
@@ -293,9 +315,16 @@ func (a *app) runEventsCommand() *cobra.Command {
 
 // facts prints a run's facts, page by page.
 func (a *app) facts(ctx context.Context, c *client, d *handlers.RunDetail, after uint64) error {
+	return c.facts(ctx, d.Run, after, func(f handlers.FactAnswer, e *events.Event) error {
+		return a.line(f, describeFact(e, d.Started))
+	})
+}
+
+// facts calls yield for each fact of a run, page by page.
+func (c *client) facts(ctx context.Context, run string, after uint64, yield func(handlers.FactAnswer, *events.Event) error) error {
 	for {
 		var page handlers.RunFactsAnswer
-		if err := c.ask(ctx, handlers.VerbEvents, nil, handlers.RunRequest{Run: d.Run, After: after}, &page); err != nil {
+		if err := c.ask(ctx, handlers.VerbEvents, nil, handlers.RunRequest{Run: run, After: after}, &page); err != nil {
 			return err
 		}
 		for _, f := range page.Events {
@@ -303,7 +332,7 @@ func (a *app) facts(ctx context.Context, c *client, d *handlers.RunDetail, after
 			if err != nil {
 				return failed(fmt.Errorf("read the fact at sequence %d: %w", f.Sequence, err))
 			}
-			if err := a.line(f, describeFact(&e, d.Started)); err != nil {
+			if err := yield(f, &e); err != nil {
 				return err
 			}
 			after = f.Sequence

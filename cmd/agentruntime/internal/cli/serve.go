@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,8 @@ const defaultMetrics = "127.0.0.1:9464"
 
 func (a *app) serveCommand() *cobra.Command {
 	var data, metrics, scripts string
+	var sweep time.Duration
+	var list bool
 	cmd := &cobra.Command{Use: "serve", Short: "Run a worker against a NATS system", Args: exactly(),
 		Long: "serve runs a worker: it takes commands, runs agents and answers the API, until it is\ntold to stop. The first SIGINT or SIGTERM lets calls under way end (worker.grace, 30s)\nand hands the runs to other workers; the second ends it at once.",
 		Example: "  agentruntime serve -s nats://nats-1:4222,nats-2:4222 --creds worker.creds\n" +
@@ -22,7 +25,18 @@ func (a *app) serveCommand() *cobra.Command {
 	cmd.Flags().StringVar(&data, "data", "", "folder that this worker alone uses; with it a restarted worker takes its runs back at once (AGENTRUNTIME_DATA)")
 	cmd.Flags().StringVar(&metrics, "metrics", "", "address for /metrics, /healthz and /readyz, or off (AGENTRUNTIME_METRICS; default "+defaultMetrics+")")
 	cmd.Flags().StringVar(&scripts, "scripts", "", "folder of <name>.script.yaml files for scripted/<name> models")
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.Flags().DurationVar(&sweep, "sweep", 0, "time between two looks at every run that has not ended (AGENTRUNTIME_SWEEP; default 1m)")
+	cmd.Flags().BoolVar(&list, "list", true, "whether this worker may keep the list of runs, which one worker does for all (AGENTRUNTIME_LIST)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("sweep") {
+			a.config.Sweep = sweep
+		}
+		if cmd.Flags().Changed("list") {
+			a.config.List = list
+		}
+		if err := a.config.Check(); err != nil {
+			return usage(err)
+		}
 		at := orDefault(orDefault(metrics, a.config.Metrics), defaultMetrics)
 		if err := checkMetrics(at); err != nil {
 			return err

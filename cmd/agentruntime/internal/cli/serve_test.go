@@ -78,6 +78,36 @@ func TestServeWorksForOthersUntilItIsStopped(t *testing.T) {
 	}
 }
 
+func TestAWorkerKeepsTheListUnlessItMayNot(t *testing.T) {
+	url := natsServer(t).ClientURL()
+	config := write(t, "layout: { shards: 1 }\n", t.TempDir(), "config.yaml")
+	begins := func(env variables, args ...string) *process {
+		w := begin(t, env, nil, append([]string{"serve", "-s", url, "--config", config, "--metrics", "off"}, args...)...)
+		w.err.await(t, `"swept the log"`)
+		return w
+	}
+	for _, w := range []*process{begins(variables{}, "--list=false"), begins(variables{"AGENTRUNTIME_LIST": "false"}, "--sweep", "1s")} {
+		jetstreamtest.Eventually(t, "the worker to answer", func() bool { return call(t, "agents", "list", "-s", url).code == exitOK })
+		call(t, "run", "list", "-s", url, "--timeout", "200ms").fails(t, exitUnreachable, "no worker keeps it")
+		w.stop()
+		w.exit(t)
+	}
+	begins(variables{"AGENTRUNTIME_LIST": "false"}, "--list")
+	jetstreamtest.Eventually(t, "the list", func() bool { return call(t, "run", "list", "-s", url).code == exitOK })
+}
+
+func TestATreeGrowsAsLargeAsIsConfigured(t *testing.T) {
+	d := begin(t, variables{"AGENTRUNTIME_TREE_WIDTH": "1"}, nil, "dev", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--metrics", "off", "--agents", "testdata/family", "--capabilities", "testdata/capabilities")
+	dev := &development{process: d, url: d.out.await(t, `NATS +(nats://\S+)`)[1]}
+	d.out.await(t, "Stop with Ctrl-C")
+	run := dev.start(t, "parent", "-m", "go").Run
+	jetstreamtest.Eventually(t, "the second child to be refused", func() bool {
+		out := dev.call(t, "run", "events", run).ok(t)
+		return strings.Contains(out, "result spawn_child ok") && strings.Contains(out, "result spawn_child error")
+	})
+	dev.call(t, "run", "cancel", run, "--wait").exits(t, exitOK)
+}
+
 func TestAWorkerWithoutNATSIsNotReadyAndStopsWhenItIsTold(t *testing.T) {
 	e := natsServer(t)
 	worker, metrics, _, _ := beginServe(t, e.ClientURL())

@@ -93,6 +93,7 @@ func TestTheListOfRunsIsAnArrayOfObjectsTheNewestFirst(t *testing.T) {
 		d.call(t, "run", "watch", run)
 		runs = append([]string{run}, runs...)
 	}
+	d.lists(t, 3)
 	list := read[[]map[string]any](t, d.call(t, "run", "list", "-o", "json").ok(t))
 	for i, want := range []struct{ agent, state, reason string }{{"asks", "completed", ""}, {"breaks", "failed", "aborted"}, {"echo", "completed", ""}} {
 		got := list[i]
@@ -128,9 +129,7 @@ func TestTheSameIdIsTheSameRun(t *testing.T) {
 	// Waiting for it shows what was told before.
 	demand(t, d.call(t, "run", "start", "echo", "-m", "go", "--id", "X", "--wait").ok(t), "run "+first.Run, "run.started", `{"said":"go"}`)
 	d.call(t, "run", "start", "echo", "-m", "other", "--id", "X").fails(t, exitFailed, "id_conflict")
-	if list := read[[]projector.Summary](t, d.call(t, "run", "list", "-o", "json").ok(t)); len(list) != 1 {
-		t.Errorf("%d runs", len(list))
-	}
+	d.lists(t, 1)
 }
 
 func TestWaitingShowsProgressAndEndsAsTheRunDoes(t *testing.T) {
@@ -301,6 +300,20 @@ func TestAgentsAreCheckedAppliedAndListed(t *testing.T) {
 	if other := read[map[string]string](t, d.call(t, "agents", "list", "-n", "other", "-o", "json").ok(t)); len(other) != 0 {
 		t.Errorf("another namespace has %v", other)
 	}
+}
+
+func TestASubagentOfAnotherFolderIsAllowedWhenThatIsSaid(t *testing.T) {
+	folder := t.TempDir()
+	write(t, "instructions: x\nmodel: scripted/echo\nsubagents: [echo]\n", folder, "asks-echo.yaml")
+	d := develop(t, t.TempDir())
+	for _, verb := range []string{"check", "apply"} {
+		args := []string{"agents", verb, "--agents", folder, "-o", "json"}
+		d.call(t, args...).fails(t, exitFailed, "asks-echo.yaml:3: subagents[0]", `no agent "echo"`, "--allow-missing-subagents")
+		if list := read[[]appliedAgent](t, d.call(t, append(args, "--allow-missing-subagents")...).ok(t)); len(list) != 1 || list[0].Agent != "asks-echo" {
+			t.Errorf("%s: %+v", verb, list)
+		}
+	}
+	d.call(t, "run", "start", "asks-echo", "-m", "go", "--wait").ok(t)
 }
 
 func TestEveryMistakeOfAFileHasItsLine(t *testing.T) {

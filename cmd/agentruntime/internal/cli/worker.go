@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/host"
 	"github.com/agentruntime/agentruntime/handlers"
@@ -61,8 +62,18 @@ func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models
 	w := &worker{app: a, metrics: host.NewMetrics(), logger: logger, scripts: &executor.Factory{Stderr: func(text string) { logger.Warn("a script's process wrote to its standard error", "text", text) }}}
 	models.OpenAIKey, models.OpenAIBaseURL, models.ContextTokens = a.config.OpenAI.Key, a.config.OpenAI.BaseURL, a.config.OpenAI.ContextTokens
 	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: handlers.Secrets(a.config.Secrets()), Models: models, Executors: w.scripts,
-		Version: version(), Worker: id.String(), Gone: id.Gone, TTL: a.config.Worker.Lease, Slots: a.config.Worker.Slots, Grace: a.config.Worker.Grace})
+		Version: version(), Worker: id.String(), Gone: id.Gone, TTL: a.config.Worker.Lease, Slots: a.config.Worker.Slots, Grace: a.config.Worker.Grace,
+		Tree: handlers.TreeLimits{Depth: a.config.Tree.Depth, Width: a.config.Tree.Width}, Sweep: a.config.Sweep, Unkept: !a.config.List, ListPath: listFile(folder), Stuck: w.metrics.Stuck})
+	w.metrics.CountLateAnswers(conn.LateAnswers)
 	return w, nil
+}
+
+// listFile is where a worker with a data folder keeps the list of runs.
+func listFile(folder string) string {
+	if folder == "" {
+		return ""
+	}
+	return filepath.Join(folder, "runs.sqlite")
 }
 
 // prepare makes the streams that are missing and refuses settings that would
@@ -140,4 +151,9 @@ func (a *app) say(format string, args ...any) {
 	if !a.json() {
 		fmt.Fprintf(a.out, format+"\n", args...)
 	}
+}
+
+// tell prints a line of progress on standard error, in either form of output.
+func (a *app) tell(format string, args ...any) {
+	fmt.Fprintf(a.err, "agentruntime: "+format+"\n", args...)
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,15 +20,19 @@ import (
 	"github.com/agentruntime/agentruntime/jetstream"
 )
 
-// Config is the configuration file. Every field has a useful zero value.
+// Config is the configuration file. Zero stands for the default that a field
+// names; only List, whose default is true, is set by Read.
 type Config struct {
-	Namespace string `yaml:"namespace"` // default
-	NATS      NATS   `yaml:"nats"`
-	Layout    Layout `yaml:"layout"`
-	Worker    Worker `yaml:"worker"`
-	OpenAI    OpenAI `yaml:"openai"`
-	Metrics   string `yaml:"metrics"` // listen address, or off
-	Log       Log    `yaml:"log"`
+	Namespace string        `yaml:"namespace"` // default
+	NATS      NATS          `yaml:"nats"`
+	Layout    Layout        `yaml:"layout"`
+	Worker    Worker        `yaml:"worker"`
+	Tree      Tree          `yaml:"tree"`
+	Sweep     time.Duration `yaml:"sweep"` // between two looks at every run that has not ended; 1m
+	List      bool          `yaml:"list"`  // whether this process may keep the list of runs; true
+	OpenAI    OpenAI        `yaml:"openai"`
+	Metrics   string        `yaml:"metrics"` // listen address, or off
+	Log       Log           `yaml:"log"`
 }
 
 // NATS says how to reach the NATS system.
@@ -61,6 +66,12 @@ type Worker struct {
 	Grace time.Duration `yaml:"grace"` // for calls in flight when stopping; 30s
 }
 
+// Tree bounds what one root run may grow into; see handlers.TreeLimits.
+type Tree struct {
+	Depth int `yaml:"depth"` // generations below the root; 8
+	Width int `yaml:"width"` // calls of one run that start children; 10000
+}
+
 // OpenAI is an OpenAI-compatible endpoint.
 type OpenAI struct {
 	Key           string `yaml:"-"`              // OPENAI_API_KEY only
@@ -84,7 +95,7 @@ func (e *Error) Error() string { return fmt.Sprintf("configuration %s: %s", e.So
 
 // Read reads the file, if one is named, and lays the environment over it.
 func Read(file string, getenv func(string) string) (*Config, error) {
-	c := &Config{}
+	c := &Config{List: true}
 	if file == "" {
 		file = getenv("AGENTRUNTIME_CONFIG")
 	}
@@ -97,7 +108,9 @@ func Read(file string, getenv func(string) string) (*Config, error) {
 			return nil, &Error{file, strings.Join(strings.Fields(err.Error()), " ")}
 		}
 	}
-	c.environment(getenv)
+	if err := c.environment(getenv); err != nil {
+		return nil, err
+	}
 	if c.Namespace == "" {
 		c.Namespace = "default"
 	}
@@ -125,7 +138,7 @@ func (c *Config) decode(data []byte) error {
 }
 
 // environment lays the variables over the file.
-func (c *Config) environment(getenv func(string) string) {
+func (c *Config) environment(getenv func(string) string) error {
 	for name, field := range map[string]*string{
 		"AGENTRUNTIME_NAMESPACE": &c.Namespace, "AGENTRUNTIME_METRICS": &c.Metrics, "AGENTRUNTIME_DATA": &c.Worker.Data, "AGENTRUNTIME_WORKER": &c.Worker.Name,
 		"NATS_URL": &c.NATS.Server, "NATS_CREDS": &c.NATS.Creds, "NATS_NKEY": &c.NATS.NKey, "NATS_USER": &c.NATS.User, "NATS_PASSWORD": &c.NATS.Password,
@@ -136,6 +149,25 @@ func (c *Config) environment(getenv func(string) string) {
 			*field = v
 		}
 	}
+	for _, v := range []struct {
+		name string
+		read func(string) error
+		must string
+	}{
+		{"AGENTRUNTIME_TREE_DEPTH", number(&c.Tree.Depth), "a whole number"},
+		{"AGENTRUNTIME_TREE_WIDTH", number(&c.Tree.Width), "a whole number"},
+		{"AGENTRUNTIME_SWEEP", func(s string) (err error) { c.Sweep, err = time.ParseDuration(s); return err }, "a duration such as 1m"},
+		{"AGENTRUNTIME_LIST", func(s string) (err error) { c.List, err = strconv.ParseBool(s); return err }, "true or false"},
+	} {
+		if s := getenv(v.name); s != "" && v.read(s) != nil {
+			return &Error{v.name, "must be " + v.must}
+		}
+	}
+	return nil
+}
+
+func number(into *int) func(string) error {
+	return func(s string) (err error) { *into, err = strconv.Atoi(s); return err }
 }
 
 // Check refuses values that no part of the service can work with.
@@ -155,6 +187,9 @@ func (c *Config) Check() error {
 		{"worker.slots", c.Worker.Slots < 0, "positive"},
 		{"worker.lease", c.Worker.Lease != 0 && (c.Worker.Lease < 2*time.Second || c.Worker.Lease%time.Second != 0), "whole seconds, at least 2s"},
 		{"worker.grace", c.Worker.Grace < 0, "positive"},
+		{"tree.depth", c.Tree.Depth < 0, "positive"},
+		{"tree.width", c.Tree.Width < 0, "positive"},
+		{"sweep", c.Sweep != 0 && c.Sweep < time.Second, "at least 1s"},
 		{"openai.context_tokens", c.OpenAI.ContextTokens < 0, "positive"},
 	} {
 		if n.wrong {

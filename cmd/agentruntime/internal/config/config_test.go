@@ -60,6 +60,9 @@ func full() *config.Config {
 			TLSCert: "worker.crt", TLSKey: "worker.key", TLSCA: "ca.crt", InboxPrefix: "_INBOX_worker"},
 		Layout:  config.Layout{Shards: 8, Replicas: 3, EventAge: 72 * time.Hour, DeadAge: 720 * time.Hour},
 		Worker:  config.Worker{Name: "worker-1", Data: "/var/lib/agentruntime", Slots: 64, Lease: 5 * time.Second, Grace: time.Minute},
+		Tree:    config.Tree{Depth: 4, Width: 500},
+		Sweep:   30 * time.Second,
+		List:    true,
 		OpenAI:  config.OpenAI{BaseURL: "http://127.0.0.1:11434/v1", ContextTokens: 32000},
 		Metrics: "127.0.0.1:9465",
 		Log:     config.Log{Level: "debug", Format: "json"},
@@ -102,7 +105,7 @@ func TestWithoutFileAndEnvironmentTheDefaultsCount(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if diff := cmp.Diff(&config.Config{Namespace: "default"}, c); diff != "" {
+		if diff := cmp.Diff(&config.Config{Namespace: "default", List: true}, c); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -114,6 +117,7 @@ func TestTheEnvironmentComesBeforeTheFile(t *testing.T) {
 		"NATS_URL": "nats://env", "NATS_CREDS": "env.creds", "NATS_NKEY": "env.nk", "NATS_USER": "u", "NATS_PASSWORD": "p", "NATS_TOKEN": "t",
 		"NATS_CERT": "env.crt", "NATS_KEY": "env.key", "NATS_CA": "env-ca.crt", "NATS_INBOX_PREFIX": "_INBOX_env",
 		"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://env",
+		"AGENTRUNTIME_TREE_DEPTH": "2", "AGENTRUNTIME_TREE_WIDTH": "20", "AGENTRUNTIME_SWEEP": "5m", "AGENTRUNTIME_LIST": "false",
 	}
 	c, err := config.Read("testdata/config.yaml", env.get)
 	if err != nil {
@@ -124,6 +128,7 @@ func TestTheEnvironmentComesBeforeTheFile(t *testing.T) {
 	want.NATS = config.NATS{Server: "nats://env", Creds: "env.creds", NKey: "env.nk", User: "u", Password: "p", Token: "t",
 		TLSCert: "env.crt", TLSKey: "env.key", TLSCA: "env-ca.crt", InboxPrefix: "_INBOX_env"}
 	want.OpenAI.Key, want.OpenAI.BaseURL = "k", "http://env"
+	want.Tree, want.Sweep, want.List = config.Tree{Depth: 2, Width: 20}, 5*time.Minute, false
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
@@ -157,6 +162,8 @@ func TestWhatAFileMayNotSayIsRefusedWithItsLine(t *testing.T) {
 		"worker:\n  lease: ten\n":                        {"line 2", "ten"},
 		"layout: [8]\n":                                  {"line 1"},
 		"layout:\n  shards: many\n":                      {"line 2", "many"},
+		"tree:\n  deep: 5\n":                             {"line 2", "deep"},
+		"sweep: 1m\nlist: perhaps\n":                     {"line 2", "perhaps"},
 		"namespace: a\nnamespace: b\n":                   {"line 2", "namespace"},
 		"namespace: 'a\n":                                {"line"},
 		"namespace: a\n---\nnamespace: b\n":              {"line 2", "second document"},
@@ -208,6 +215,10 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 		"worker: { lease: 2500ms }":             "worker.lease",
 		"worker: { lease: -10s }":               "worker.lease",
 		"worker: { grace: -1s }":                "worker.grace",
+		"tree: { depth: -1 }":                   "tree.depth",
+		"tree: { width: -1 }":                   "tree.width",
+		"sweep: 999ms":                          "sweep",
+		"sweep: -1m":                            "sweep",
 		"openai: { context_tokens: -1 }":        "openai.context_tokens",
 		"log: { level: loud }":                  "log.level",
 		"log: { format: xml }":                  "log.format",
@@ -217,6 +228,7 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 	}
 	for _, text := range []string{
 		"layout: { shards: 64, replicas: 5 }", "layout: { shards: 1, replicas: 1 }", "worker: { lease: 2s }",
+		"tree: { depth: 1, width: 1 }", "sweep: 1s", "list: false",
 		"log: { level: warn, format: text }", "log: { level: error }", "log: { level: info }", "namespace: " + strings.Repeat("a", 40),
 	} {
 		if _, err := config.Read(write(t, text), environment{}.get); err != nil {
@@ -225,6 +237,10 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 	}
 	_, err := config.Read("", environment{"AGENTRUNTIME_NAMESPACE": "a b"}.get)
 	refused(t, err, "namespace", "must be")
+	for name, value := range map[string]string{"AGENTRUNTIME_TREE_DEPTH": "deep", "AGENTRUNTIME_TREE_WIDTH": "1.5", "AGENTRUNTIME_SWEEP": "1", "AGENTRUNTIME_LIST": "yes"} {
+		_, err := config.Read("", environment{name: value}.get)
+		refused(t, err, name, "must be")
+	}
 }
 
 func TestAConnectionIsMadeAsConfigured(t *testing.T) {

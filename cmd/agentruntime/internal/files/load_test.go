@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -56,6 +57,13 @@ output:
   enum: [1e400, 12345678901234567890.10, -0.0, yes]
 capabilities:
   - desk.book
+subagents: [triage]
+budget:
+  steps: 1e2
+  input_tokens: 200000.0
+  output_tokens: 0
+  timeout: 2h
+on_budget: hold
 limits:
   timeout: 10m
   script_timeout: 5s
@@ -94,7 +102,8 @@ func TestEveryFieldReachesTheDefinition(t *testing.T) {
 			Slug: "triage", Description: "Sorts tickets.", Instructions: "Read the ticket.\nCall tickets.classify.\n", Model: "openai/gpt-5",
 			Input:        json.RawMessage(`{"type":"object","properties":{"text":{"type":"string","default":null},"day":{"const":"2024-01-01"}}}`),
 			Output:       json.RawMessage(`{"type":"number","maximum":9007199254740993,"multipleOf":0.010,"enum":[1e400,12345678901234567890.10,-0.0,"yes"]}`),
-			Capabilities: []string{"desk.book"},
+			Capabilities: []string{"desk.book"}, Subagents: []string{"triage"},
+			Budget: &events.Budget{Steps: 100, InputTokens: 200000, Timeout: "2h"}, OnBudget: events.OnBudgetHold,
 			Limits: events.Limits{Timeout: "10m", ScriptTimeout: "5s", RepeatedCalls: 3, SilentAnswers: 4, CallsPerAnswer: 10,
 				ContextTokens: 128000, OutputTokens: 4000},
 			Events: []string{"call_dispatched", "call_settled"},
@@ -251,9 +260,30 @@ func TestASetWithoutFilesNamesTheAgent(t *testing.T) {
 	}
 }
 
+func TestASubagentThatIsAppliedElsewhereMayBeAllowed(t *testing.T) {
+	load := func() *files.Set {
+		set, err := files.LoadFS(fstest.MapFS{"d/a.yaml": {Data: []byte(agent + "subagents:\n  - b\n")}}, "d", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	_, err := load().Versions()
+	want := `d/a.yaml:4: subagents[0]: there is no agent "b": describe it in a file b.yaml; when it is applied elsewhere, agents check and agents apply take --allow-missing-subagents`
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	set := load()
+	set.AllowMissingSubagents = true
+	versions, err := set.Versions()
+	if err != nil || len(versions) != 1 || versions[0].Check() != nil || !slices.Equal(versions[0].Agent.Subagents, []string{"b"}) {
+		t.Errorf("versions %+v, error %v", versions, err)
+	}
+}
+
 func TestVersionsCanBeAskedForAgain(t *testing.T) {
 	set, err := files.LoadFS(fstest.MapFS{
-		"agents/a.yaml":         {Data: []byte(agent + "capabilities: [desk.book, desk.none]\n")},
+		"agents/a.yaml":         {Data: []byte(agent + "capabilities: [desk.book, desk.none]\nsubagents: [none]\n")},
 		"caps/desk.book.yaml":   {Data: []byte(book)},
 		"caps/desk.unused.yaml": {Data: []byte(book)},
 	}, "agents", "caps")

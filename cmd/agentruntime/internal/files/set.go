@@ -16,12 +16,16 @@ type Set struct {
 	Agents       []events.AgentDefinition
 	Capabilities []events.Capability
 
+	// AllowMissingSubagents is for agents whose subagents are applied
+	// elsewhere: no file need have them.
+	AllowMissingSubagents bool
+
 	sources map[string]*document // of agents, by slug
 }
 
 // Versions gives each agent the capabilities it names. The error is all that do
-// not exist or that no script could have beside each other, joined; each is an
-// *Error.
+// not exist or that no script could have beside each other, and all subagents
+// that no file has, joined; each is an *Error.
 func (s *Set) Versions() ([]handlers.Version, error) {
 	var errs []error
 	versions := make([]handlers.Version, 0, len(s.Agents))
@@ -38,6 +42,11 @@ func (s *Set) Versions() ([]handlers.Version, error) {
 		}
 		if err := executor.CheckBindings(agent.Capabilities); err != nil && len(d.errors) == 0 {
 			d.refuse(d.root.member("capabilities"), "%v", err)
+		}
+		for i, slug := range agent.Subagents {
+			if !s.AllowMissingSubagents && !s.has(slug) {
+				d.refuse(d.root.find(fmt.Sprintf("/subagents/%d", i)), "%s", s.noAgent(slug))
+			}
 		}
 		errs = append(errs, d.sorted()...)
 		versions = append(versions, v)
@@ -73,33 +82,46 @@ func (s *Set) noCapability(name string) string {
 	}
 }
 
+func (s *Set) has(slug string) bool {
+	return slices.ContainsFunc(s.Agents, func(a events.AgentDefinition) bool { return a.Slug == slug })
+}
+
+func (s *Set) noAgent(slug string) string {
+	names := make([]string, 0, len(s.Agents))
+	for _, a := range s.Agents {
+		names = append(names, a.Slug)
+	}
+	slug = cut(slug, maxNameBytes)
+	if near := nearest(slug, names); near != "" {
+		return fmt.Sprintf("there is no agent %q; did you mean %s?", slug, near)
+	}
+	return fmt.Sprintf("there is no agent %q: describe it in a file %s.yaml; when it is applied elsewhere, agents check and agents apply take --allow-missing-subagents", slug, slug)
+}
+
 // readAgent reads the agent of a file as far as it is right.
 func (d *document) readAgent() (a events.AgentDefinition) {
 	if kept := d.checkFile(agentShape(), "slug", &a.Slug); kept != nil {
 		if err := d.decodeInto(kept, &a); err != nil {
 			d.refuse(d.root, "%v", err)
 		}
-		d.checkSupported(&a)
-		// What a definition is without capabilities and what is not supported.
+		d.checkSubagents(&a)
+		// What a definition is without capabilities, and without what is
+		// said of a budget that is not right itself.
 		rest := a
-		rest.Capabilities, rest.Subagents, rest.Budget = nil, nil, nil
+		rest.Capabilities = nil
+		if d.root.member("budget").settled() {
+			rest.OnBudget = ""
+		}
 		d.report((&handlers.Version{Agent: rest}).Check())
 	}
 	return a
 }
 
-// checkSupported reports each field that is not supported where it stands.
-func (d *document) checkSupported(a *events.AgentDefinition) {
-	for field, only := range map[string]events.AgentDefinition{
-		"subagents": {Slug: a.Slug, Subagents: a.Subagents},
-		"budget":    {Slug: a.Slug, Budget: a.Budget},
-	} {
-		err := handlers.Supported(&only)
-		var rejection *handlers.Rejection
-		if errors.As(err, &rejection) {
-			d.refuse(d.root.member(field), "%s", rejection.Detail)
-		} else if err != nil {
-			d.refuse(d.root.member(field), "%v", err)
+// checkSubagents reports each name that no agent can have where it stands.
+func (d *document) checkSubagents(a *events.AgentDefinition) {
+	for i, slug := range a.Subagents {
+		if events.CheckSession(slug) != nil {
+			d.refuse(d.root.find(fmt.Sprintf("/subagents/%d", i)), "can be no agent's name: it must be 1 to %d characters of A-Z a-z 0-9 _ - and start with a letter or a digit", events.MaxNameLength)
 		}
 	}
 }

@@ -30,6 +30,7 @@ func TestTheSchemasHaveExactlyTheFieldsOfTheDefinitions(t *testing.T) {
 	for name, tt := range map[string]struct{ got, want []string }{
 		"agent":      {agentShape().names, jsonNames[events.AgentDefinition]()},
 		"limits":     {agentShape().fields["limits"].names, jsonNames[events.Limits]()},
+		"budget":     {agentShape().fields["budget"].names, jsonNames[events.Budget]()},
 		"capability": {capabilityShape().names, jsonNames[events.Capability]()},
 		"route":      {route.names, jsonNames[events.Route]()},
 		"nats":       {route.fields["nats"].names, jsonNames[events.NATSRoute]()},
@@ -79,7 +80,7 @@ func anyValue(depth int) *rapid.Generator[any] {
 		if rapid.Bool().Draw(t, "list") {
 			return rapid.SliceOfN(anyValue(depth-1), 0, 3).Draw(t, "items")
 		}
-		names := slices.Concat(agentShape().names, capabilityShape().names, agentShape().fields["limits"].names, []string{"nats", "subject", "x"})
+		names := slices.Concat(agentShape().names, capabilityShape().names, agentShape().fields["limits"].names, agentShape().fields["budget"].names, []string{"nats", "subject", "x"})
 		return rapid.MapOfN(rapid.SampledFrom(names), anyValue(depth-1), 0, 3).Draw(t, "members")
 	})
 }

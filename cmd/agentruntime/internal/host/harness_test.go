@@ -26,13 +26,13 @@ const patience = 30 * time.Second
 // system is a NATS server and the connections of this process to it. The server
 // can be started anew with the data it had.
 type system struct {
-	t      *testing.T
+	t      testing.TB
 	folder string
 	server *jetstream.Embedded
 	conn   *jetstream.Conn
 }
 
-func newSystem(t *testing.T) *system {
+func newSystem(t testing.TB) *system {
 	t.Helper()
 	s := &system{t: t, folder: filepath.Join(t.TempDir(), "nats")}
 	s.begin()
@@ -140,12 +140,19 @@ func (s *system) host() (*Host, *journal) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return s.hostOf("w", &Models{Scripts: map[string]*scripted.Model{"echo": model}}, events.AgentDefinition{Slug: "echo", Instructions: "Repeat.", Model: "scripted/echo"})
+}
+
+// hostOf puts a host together, for a worker of that name, that knows agents.
+func (s *system) hostOf(worker string, models handlers.Models, agents ...events.AgentDefinition) (*Host, *journal) {
+	s.t.Helper()
 	var log journal
 	h := New(Options{Conn: s.conn, Logger: slog.New(slog.NewTextHandler(&log, nil)), Meter: handlers.NoMeter{}, Redactor: handlers.Secrets{"hunter2"},
-		Models: &Models{Scripts: map[string]*scripted.Model{"echo": model}}, Executors: noScripts{}, Version: "1.0.0", Worker: "w//" + s.t.Name(), TTL: 2 * time.Second})
-	version := handlers.Version{Agent: events.AgentDefinition{Slug: "echo", Instructions: "Repeat.", Model: "scripted/echo"}}
-	if _, err := h.Apply(s.t.Context(), "default", &version); err != nil {
-		s.t.Fatal(err)
+		Models: models, Executors: noScripts{}, Version: "1.0.0", Worker: worker + "//" + s.t.Name(), TTL: 2 * time.Second, Sweep: time.Hour})
+	for _, a := range agents {
+		if _, err := h.Apply(s.t.Context(), "default", &handlers.Version{Agent: a}); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 	return h, &log
 }

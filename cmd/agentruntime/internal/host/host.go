@@ -33,7 +33,16 @@ type Options struct {
 	TTL    time.Duration            // of leases, in whole seconds; handlers.DefaultTTL when zero
 	Slots  int                      // runs at a time; handlers.DefaultSlots when zero
 	Grace  time.Duration            // when draining; handlers.DefaultGrace when zero
+	Tree   handlers.TreeLimits
+
+	Sweep    time.Duration // between two sweeps of the keeper; DefaultSweep when zero
+	Unkept   bool          // this process never becomes the keeper
+	ListPath string        // file of the list of runs; in memory when empty
+	Stuck    func(n int)   // told, as keeper, how many runs nothing will wake; optional
 }
+
+// DefaultSweep is the time between two sweeps.
+const DefaultSweep = time.Minute
 
 // Host is one process of the service.
 type Host struct {
@@ -44,8 +53,10 @@ type Host struct {
 	work       *jetstream.Work
 	commands   *jetstream.Commands
 	public     *jetstream.Public
+	timers     *jetstream.Timers
 	dispatcher *handlers.Dispatcher
 	api        *handlers.API
+	keeper     *keeper
 	ready      chan struct{}
 }
 
@@ -58,17 +69,23 @@ func New(o Options) *Host {
 	objects := &jetstream.Objects{Conn: o.Conn}
 	public := &jetstream.Public{Conn: o.Conn}
 	work := &jetstream.Work{Conn: o.Conn, TTL: o.TTL}
+	t := &jetstream.Timers{Conn: o.Conn}
 	shared := &handlers.Host{
 		Log: handlers.Inline{Log: log, Objects: objects}, Objects: objects,
+		Ledger: &jetstream.Log{Conn: o.Conn, Family: jetstream.FamilyBudget}, Timers: timers{t}, Signals: &jetstream.Signals{Conn: o.Conn},
 		Definitions: definitions{&jetstream.Definitions{Conn: o.Conn}}, Snapshots: snapshots{&jetstream.Snapshots{Conn: o.Conn}},
 		Work: work, Public: public, Dead: dead{&jetstream.Dead{Conn: o.Conn}}, Redactor: o.Redactor,
 		Now: time.Now, NewID: rand.Text, Pause: events.Sleep, Logger: o.Logger, Meter: o.Meter,
 	}
 	l := newLeases(o.Conn, o.TTL)
-	return &Host{Host: shared, options: o, log: log, leases: l, work: work, public: public, ready: make(chan struct{}),
-		commands: &jetstream.Commands{Conn: o.Conn}, api: &handlers.API{Host: shared, Sessions: log, Notes: l},
+	if o.Sweep == 0 {
+		o.Sweep = DefaultSweep
+	}
+	return &Host{Host: shared, options: o, log: log, leases: l, work: work, timers: t, public: public, ready: make(chan struct{}),
+		commands: &jetstream.Commands{Conn: o.Conn}, api: &handlers.API{Host: shared, Lister: List{o.Conn}, Notes: l},
+		keeper: &keeper{host: shared, conn: o.Conn, log: log, leases: l, ttl: o.TTL, interval: o.Sweep, worker: o.Worker, path: o.ListPath, meter: o.Stuck},
 		dispatcher: &handlers.Dispatcher{Host: shared, Worker: o.Worker, Leases: l, Models: o.Models, Executors: o.Executors,
-			Services: services{o.Conn}, TTL: o.TTL, Slots: o.Slots, Grace: o.Grace, Gone: o.Gone}}
+			Services: services{o.Conn}, Tree: o.Tree, TTL: o.TTL, Slots: o.Slots, Grace: o.Grace, Gone: o.Gone}}
 }
 
 // Ready is closed when every role has begun and requests reach the API.
@@ -97,7 +114,11 @@ func (h *Host) Run(ctx, kill context.Context) error {
 	for shard := range h.options.Conn.Layout().Shards {
 		play(&roles, func() error { return h.react(ctx, shard) })
 	}
-	play(&roles, func() error { return h.sweep(ctx) })
+	play(&roles, func() error { return h.fire(ctx) })
+	play(&roles, func() error { return h.keeper.sweepOnce(ctx) })
+	if !h.options.Unkept {
+		play(&roles, func() error { return h.keeper.run(ctx) })
+	}
 	err := h.dispatcher.Run(ctx, kill, queue{h.work})
 	roles.Wait()
 	endSupport()
@@ -172,12 +193,24 @@ const reactionName = "reactions"
 // handed out again.
 const reactionTimeout = 20 * time.Second
 
-// react follows one shard of the log, fact by fact. One that fails is put back
-// and comes again after later ones.
+// react follows one shard of the log. Facts of one session are reacted to in
+// their order; one that fails is put back and comes again after later ones.
 func (h *Host) react(ctx context.Context, shard int) error {
 	r := &jetstream.Reaction{Conn: h.options.Conn, Name: reactionName, Shard: shard}
 	if err := h.rewind(ctx, r, shard); err != nil {
 		return err
+	}
+	var open sync.WaitGroup
+	defer open.Wait()
+	var queues [lanes]chan jetstream.Fact
+	for i := range queues {
+		queues[i] = make(chan jetstream.Fact, laneLength)
+		defer close(queues[i])
+		open.Go(func() {
+			for f := range queues[i] {
+				h.reactTo(ctx, f)
+			}
+		})
 	}
 	return h.follow(ctx, fmt.Sprintf("reactions of shard %d", shard), func(ctx context.Context) error {
 		f, err := r.Next(ctx)
@@ -189,20 +222,39 @@ func (h *Host) react(ctx context.Context, shard int) error {
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, reactionTimeout)
-		defer cancel()
-		if err := h.React(ctx, &f.Event, events.Position{Shard: shard, Sequence: f.Sequence}); err != nil {
-			h.Logger.Warn("a fact is put back", "error", err)
-			return f.Later(f.Backoff())
-		}
-		return f.Ack()
+		queues[events.Shard(f.Key(), lanes)] <- f
+		return nil
 	})
 }
+
+// reactTo reacts to one fact.
+func (h *Host) reactTo(ctx context.Context, f jetstream.Fact) {
+	ctx, cancel := context.WithTimeout(ctx, reactionTimeout)
+	defer cancel()
+	err := h.React(ctx, &f.Event, events.Position{Shard: f.Shard, Sequence: f.Sequence})
+	if err == nil {
+		err = f.Ack()
+	} else if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+		h.Logger.Warn("a fact is put back", "error", err)
+		err = f.Later(f.Backoff())
+	}
+	if err != nil {
+		h.Logger.Debug("a fact was neither acknowledged nor put back; it comes again", "error", err)
+	}
+}
+
+// Facts of a shard are handled in so many lanes, by their session: most of a
+// reaction is waiting for the server. Those in a lane's queue must be handled
+// before they are handed out again.
+const (
+	lanes      = 16
+	laneLength = 8
+)
 
 // unordered is how many facts before the newest one that was told are told again
 // when public events were lost: a fact that was put back is told later than those
 // after it.
-const unordered = 64
+const unordered = 2 * lanes * laneLength
 
 // rewind goes back to where the public stream may have lost what was told.
 func (h *Host) rewind(ctx context.Context, r *jetstream.Reaction, shard int) error {
@@ -230,19 +282,25 @@ func (h *Host) rewind(ctx context.Context, r *jetstream.Reaction, shard int) err
 	return nil
 }
 
-// sweep hints every session that has something to do, until that succeeded once.
-func (h *Host) sweep(ctx context.Context) error {
-	for {
-		seen, hinted, err := h.Sweep(ctx, h.log)
-		if err == nil {
-			h.Logger.Info("swept the log", "sessions", seen, "hinted", hinted)
-			return nil
+// timerTimeout bounds what follows from one timer, below the time after which
+// its firing is handed out again.
+const timerTimeout = 20 * time.Second
+
+// fire tells runs of the timers that have fired, until ctx ends.
+func (h *Host) fire(ctx context.Context) error {
+	return h.follow(ctx, "timers", func(ctx context.Context) error {
+		fired, err := h.timers.Next(ctx)
+		if err != nil {
+			return err
 		}
-		if events.Sleep(ctx, retryPause) != nil {
-			return nil
+		ctx, cancel := context.WithTimeout(ctx, timerTimeout)
+		defer cancel()
+		if err := h.Fire(ctx, handlers.Timer{Namespace: fired.Namespace, Run: fired.Run, CallID: fired.CallID, At: fired.At}); err != nil {
+			h.Logger.Warn("a timer is put back", "run", fired.Run, "error", err)
+			return fired.Later(fired.Backoff())
 		}
-		h.Logger.Warn("the sweep failed and is made again", "error", err)
-	}
+		return fired.Ack()
+	})
 }
 
 // serve answers the API.

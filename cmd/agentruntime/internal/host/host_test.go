@@ -90,7 +90,7 @@ func TestAnAnswerThatMayYetComeIsUnavailable(t *testing.T) {
 }
 
 // message is a command as either mode writes it.
-func message(t *testing.T, e *events.Event, structured bool) *nats.Msg {
+func message(t testing.TB, e *events.Event, structured bool) *nats.Msg {
 	t.Helper()
 	m := nats.NewMsg("agent.cmd.default.run.start")
 	if !structured {
@@ -125,8 +125,12 @@ func TestACommandThatComesManyTimesInBothModesIsOneRun(t *testing.T) {
 		t.Errorf("%d public events tell of the run, want its start and its end", len(ids))
 	}
 	jetstreamtest.Eventually(t, "every command to be acknowledged", func() bool { return s.held("AGENT_COMMANDS") == 0 })
-	runs, err := h.ListRuns(t.Context(), h.log, "default", 0)
-	must(t, err)
+	var runs []handlers.Row
+	jetstreamtest.Eventually(t, "the list of runs", func() bool {
+		list, _, err := h.api.Lister.List(t.Context(), "default", handlers.Filter{})
+		runs = list
+		return err == nil
+	})
 	if len(runs) != 1 || runs[0].Run != run {
 		t.Errorf("runs %+v", runs)
 	}
@@ -217,7 +221,7 @@ func TestTheSweepFindsARunWhoseHintWasLost(t *testing.T) {
 	s.purge("AGENT_WORK")
 	s.run(h)
 	s.told(admitted.Run, 0)
-	if want := "sessions=1 hinted=1"; !strings.Contains(log.String(), want) {
+	if want := "sessions=1 hinted=1 told=0 stuck=0"; !strings.Contains(log.String(), want) {
 		t.Errorf("the log does not say %s:\n%s", want, log)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,13 +21,22 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 	settled  *prometheus.CounterVec
+	parks    *prometheus.CounterVec
 	attempts *prometheus.CounterVec
 	commands *prometheus.CounterVec
 	calls    *prometheus.HistogramVec
 	rebases  prometheus.Counter
+	stuck    prometheus.Gauge
 }
 
 var _ handlers.Meter = (*Metrics)(nil)
+
+// CountLateAnswers adds the number of answers of capability services that came
+// when nobody waited for them any more, or a second time.
+func (m *Metrics) CountLateAnswers(count func() uint64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "agentruntime_late_answers_total",
+		Help: "Answers of capability services that came too late or twice; they are ignored."}, func() float64 { return float64(count()) }))
+}
 
 // NewMetrics returns metrics with a registry of their own.
 func NewMetrics() *Metrics {
@@ -34,6 +44,8 @@ func NewMetrics() *Metrics {
 		registry: prometheus.NewRegistry(),
 		settled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentruntime_runs_settled_total",
 			Help: "Runs that this worker brought to an end, by state and reason."}, []string{"state", "reason"}),
+		parks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentruntime_parks_total",
+			Help: "Times that a run began to wait, by reason: children, message, budget."}, []string{"reason"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentruntime_attempts_total",
 			Help: "Attempts of runs, by how they ended: settled, released, retried, fenced, lease_lost, failed; blocked counts sessions that this worker must not carry on."}, []string{"outcome"}),
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentruntime_commands_total",
@@ -43,8 +55,10 @@ func NewMetrics() *Metrics {
 		rebases: prometheus.NewCounter(prometheus.CounterOpts{Name: "agentruntime_rebases_total",
 			Help: "Decisions made again because an external fact came first."}),
 	}
+	m.stuck = prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentruntime_runs_stuck",
+		Help: "Runs that have not ended and that nothing will wake, as the last sweep found them; told by the worker that sweeps, and to be 0."})
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.settled, m.attempts, m.commands, m.calls, m.rebases)
+		m.settled, m.parks, m.attempts, m.commands, m.calls, m.rebases, m.stuck)
 	return m
 }
 
@@ -53,12 +67,15 @@ func (m *Metrics) RunSettled(state projector.State, reason string) {
 	m.settled.WithLabelValues(string(state), reason).Inc()
 }
 
+// RunParked implements handlers.Meter.
+func (m *Metrics) RunParked(reason string) { m.parks.WithLabelValues(reason).Inc() }
+
 // AttemptEnded implements handlers.Meter.
 func (m *Metrics) AttemptEnded(outcome string) { m.attempts.WithLabelValues(outcome).Inc() }
 
 // CommandHandled implements handlers.Meter.
 func (m *Metrics) CommandHandled(kind, outcome string) {
-	if kind != handlers.VerbStart && kind != handlers.VerbContinue {
+	if !slices.Contains(handlers.Verbs, kind) {
 		kind = "other" // whoever may send commands chooses it, and each value is a series
 	}
 	m.commands.WithLabelValues(kind, outcome).Inc()
@@ -68,6 +85,9 @@ func (m *Metrics) CommandHandled(kind, outcome string) {
 func (m *Metrics) CallMade(capability, outcome string, took time.Duration) {
 	m.calls.WithLabelValues(capability, outcome).Observe(took.Seconds())
 }
+
+// Stuck tells how many runs nothing will wake.
+func (m *Metrics) Stuck(n int) { m.stuck.Set(float64(n)) }
 
 // Rebased implements handlers.Meter.
 func (m *Metrics) Rebased() { m.rebases.Inc() }

@@ -53,10 +53,13 @@ func isReady() error { return nil }
 func used() *Metrics {
 	m := NewMetrics()
 	m.RunSettled(projector.StateFailed, "aborted")
+	m.RunParked("children")
 	m.AttemptEnded("settled")
 	m.CommandHandled(handlers.VerbStart, "accepted")
 	m.CallMade("tickets.classify", "ok", time.Second)
 	m.Rebased()
+	m.Stuck(0)
+	m.CountLateAnswers(func() uint64 { return 1 })
 	return m
 }
 

@@ -56,6 +56,26 @@ func (s services) Request(ctx context.Context, subject string, header map[string
 	return answer, err
 }
 
+type timers struct{ *jetstream.Timers }
+
+func timerOf(t handlers.Timer) jetstream.Timer {
+	kind := jetstream.TimerWait
+	if t.CallID == "" {
+		kind = jetstream.TimerDeadline
+	}
+	return jetstream.Timer{Namespace: t.Namespace, Run: t.Run, Kind: kind, CallID: t.CallID, At: t.At}
+}
+
+// Arm implements handlers.Timers.
+func (t timers) Arm(ctx context.Context, timer handlers.Timer) error {
+	return t.Timers.Arm(ctx, timerOf(timer))
+}
+
+// Disarm implements handlers.Timers.
+func (t timers) Disarm(ctx context.Context, timer handlers.Timer) error {
+	return t.Cancel(ctx, timer.Namespace, timer.Run, timerOf(timer).Kind)
+}
+
 type queue struct{ work *jetstream.Work }
 
 // Next implements handlers.Queue. A queue that cannot be reached is waited for.

@@ -30,7 +30,7 @@ func holder(t *testing.T, l *leases, worker string) {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

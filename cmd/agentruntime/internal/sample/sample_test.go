@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -28,14 +29,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// version returns the sample's one version.
-func version(t testing.TB) *handlers.Version {
+// version returns one of the sample's versions.
+func version(t testing.TB, slug string) *handlers.Version {
 	t.Helper()
 	versions, err := sample.Set().Versions()
-	if err != nil || len(versions) != 1 {
-		t.Fatalf("%d versions, error %v", len(versions), err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return &versions[0]
+	for i := range versions {
+		if versions[i].Agent.Slug == slug {
+			return &versions[i]
+		}
+	}
+	t.Fatalf("there is no agent %s", slug)
+	return nil
+}
+
+func model(t testing.TB, slug string) *scripted.Model {
+	t.Helper()
+	m, err := scripted.Parse(slug, sample.Scripts()[slug])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 func compiled(t testing.TB, doc json.RawMessage) *schema.Schema {
@@ -47,14 +63,63 @@ func compiled(t testing.TB, doc json.RawMessage) *schema.Schema {
 	return s
 }
 
-func TestTheSampleIsOneAgentWithItsCapability(t *testing.T) {
-	v := version(t)
-	if err := v.Check(); err != nil {
-		t.Error(err)
+func TestEveryAgentOfTheSampleIsRightAndHasItsScript(t *testing.T) {
+	versions, err := sample.Set().Versions()
+	if err != nil || len(versions) != 3 || len(sample.Scripts()) != 3 {
+		t.Fatalf("%d versions, %d scripts, error %v", len(versions), len(sample.Scripts()), err)
 	}
-	if v.Agent.Slug != sample.Agent || v.Agent.Model != "scripted/"+sample.Agent || len(v.Capabilities) != 1 ||
-		v.Capabilities[0].Route.NATS.Subject != sample.Subject || v.Capabilities[0].Effect != events.EffectRead {
+	for i := range versions {
+		a := &versions[i].Agent
+		if err := versions[i].Check(); err != nil {
+			t.Error(err)
+		}
+		if model(t, a.Slug); a.Model != "scripted/"+a.Slug {
+			t.Errorf("agent %s has the model %s", a.Slug, a.Model)
+		}
+	}
+	if v := version(t, sample.Agent); len(v.Capabilities) != 1 || v.Capabilities[0].Route.NATS.Subject != sample.Subject || v.Capabilities[0].Effect != events.EffectRead {
 		t.Errorf("version %+v", v)
+	}
+	if a := version(t, sample.Planner).Agent; !slices.Equal(a.Subagents, []string{"leg-booker"}) || a.Budget == nil {
+		t.Errorf("agent %+v", a)
+	}
+}
+
+func TestABookerBooksOrAsksAndThenBooks(t *testing.T) {
+	scripts := &executor.Factory{Warm: -1}
+	defer scripts.Close()
+	v := version(t, "leg-booker")
+	output := compiled(t, v.Agent.Output)
+	for _, test := range []struct{ input, question, booked string }{
+		{`{"leg":"train there","wish":"\"Lisbon\" to Porto\n` + "`${1}`" + `"}`, "", `{"leg":"train there","booked":"\"Lisbon\" to Porto\n` + "`${1}`" + `","euros":25}`},
+		{"{\n \"leg\": \"hotel\",\n \"wish\": \"by the river\"\n}", "", `{"leg":"hotel","booked":"by the river","euros":164}`},
+		{`{"leg":"hotel","wish":"Porto"}`, "Where in town should the hotel be?", `{"leg":"hotel","booked":"By the river","euros":164}`},
+	} {
+		if err := compiled(t, v.Agent.Input).Validate([]byte(test.input)); err != nil {
+			t.Errorf("input %s: %v", test.input, err)
+		}
+		host := func(message string) *runtimetest.Host {
+			h := runtimetest.NewHost(v.Agent)
+			h.Input.Message = events.Text("message of "+message, events.RoleUser, message)
+			h.Ports = func(in *runtime.Input) { in.Model, in.ExecutorFactory = model(t, "leg-booker"), scripts }
+			return h
+		}
+		h := host("The task's input, as JSON:\n" + test.input)
+		result, err := h.Run(t.Context())
+		if err == nil && test.question != "" {
+			if r := result.Reply; r.Kind != events.ReplyNeedsInput || r.Question != test.question {
+				t.Errorf("input %s: reply %+v", test.input, r)
+			}
+			next := host("By the river")
+			next.Store, next.Input.RunID = h.Store.NextRun(), "run-2"
+			result, err = next.Run(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := result.Reply; r.Kind != events.ReplyOutput || output.Validate(r.Output) != nil || !equal(t, r.Output, test.booked) {
+			t.Errorf("input %s: reply %s %s, want %s", test.input, r.Kind, r.Output, test.booked)
+		}
 	}
 }
 
@@ -62,17 +127,13 @@ func TestTheSampleIsOneAgentWithItsCapability(t *testing.T) {
 // executor, and returns the reply and what was asked of the capability.
 func run(t *testing.T, ticket string, answer func(data []byte) ([]byte, error)) (*events.Reply, []runtimetest.Dispatch) {
 	t.Helper()
-	v := version(t)
-	model, err := scripted.Parse(sample.Agent, sample.Script())
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := version(t, sample.Agent)
 	scripts := &executor.Factory{Warm: -1}
 	defer scripts.Close()
 	h := runtimetest.NewHost(v.Agent)
 	h.Input.Capabilities = v.Capabilities
 	h.Input.Message = events.Text("task", events.RoleUser, ticket)
-	h.Ports = func(in *runtime.Input) { in.Model, in.ExecutorFactory = model, scripts }
+	h.Ports = func(in *runtime.Input) { in.Model, in.ExecutorFactory = model(t, sample.Agent), scripts }
 	h.Backend.Answer = func(_ context.Context, c *runtime.Callback) (json.RawMessage, error) { return answer(c.Input) }
 	result, err := h.Run(t.Context())
 	if err != nil {
@@ -85,7 +146,7 @@ func run(t *testing.T, ticket string, answer func(data []byte) ([]byte, error)) 
 }
 
 func TestTheSampleCompletesWithAnOutputOfItsSchema(t *testing.T) {
-	output := compiled(t, version(t).Agent.Output)
+	output := compiled(t, version(t, sample.Agent).Agent.Output)
 	for ticket, want := range map[string]string{
 		sample.Ticket:                           `{"category":"outage","priority":1,"summary":"The checkout page has been down since 9:40."}`,
 		"Please refund my invoice":              `{"category":"billing","priority":3,"summary":"Please refund my invoice"}`,
@@ -125,7 +186,7 @@ func TestWithoutTheCapabilityTheSampleAsksInsteadOfFailing(t *testing.T) {
 }
 
 func TestEveryAnswerOfTheServiceFitsTheCapability(t *testing.T) {
-	c := version(t).Capabilities[0]
+	c := version(t, sample.Agent).Capabilities[0]
 	input, output := compiled(t, c.Input), compiled(t, c.Output)
 	words := rapid.SampledFrom([]string{"down", "invoice", "password", "feature", "urgent", "nobody", "it", "is", ".", "\n"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -200,9 +261,10 @@ func TestACopyOfTheSampleIsAFolderToBeginWith(t *testing.T) {
 	if diff := cmp.Diff(sample.Set().Capabilities, set.Capabilities); diff != "" {
 		t.Errorf("capabilities (-want +got):\n%s", diff)
 	}
-	model, err := scripted.Load(dir + "/agents/" + sample.Agent + ".script.yaml")
-	if err != nil || model == nil {
-		t.Errorf("script: %v", err)
+	for name := range sample.Scripts() {
+		if m, err := scripted.Load(dir + "/agents/" + name + ".script.yaml"); err != nil || m == nil {
+			t.Errorf("script: %v", err)
+		}
 	}
 }
 

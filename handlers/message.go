@@ -1,0 +1,72 @@
+package handlers
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/agentruntime/agentruntime/events"
+)
+
+// tell hands a run under way a message. It is delivered at the run's next model
+// boundary; one that comes too late for that stays in the conversation.
+func (a *admission) tell(ctx context.Context) (*Admission, error) {
+	var data events.MessageRun
+	if err := strict(a.command.Data, &data); err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(data.Message) == "" {
+		return nil, reject(RejectMalformed, "message is missing")
+	}
+	key, err := a.target(data.Run)
+	if err != nil {
+		return nil, err
+	}
+	id := "message-" + events.Derive(16, a.cause.Source, a.cause.ID)
+	admitted := &Admission{Run: data.Run, Session: key.Session}
+	run, err := a.find(ctx, key, data.Run)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.accept(ctx, key, data.Run, true); err != nil {
+		return nil, err
+	}
+	if !run.State.Terminal() && !slices.Contains(run.Heard, id) {
+		if err := a.host.notify(ctx, key, data.Run, id, events.MessageReceived{Message: events.Text(id, events.RoleUser, data.Message)}); err != nil {
+			return nil, err
+		}
+	}
+	heard, err := a.heard(ctx, key, data.Run, id)
+	if err == nil && !heard {
+		return nil, reject(RejectEnded, "run %s has ended; continue its session instead", data.Run)
+	}
+	return admitted, err
+}
+
+// heard reports whether a message came to a run before the run ended: a message
+// after the end says nothing.
+func (a *admission) heard(ctx context.Context, key events.Key, run, id string) (bool, error) {
+	s, err := a.host.Latest(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	r := s.Run(run)
+	if r != nil && !r.State.Terminal() {
+		return slices.Contains(r.Heard, id), nil
+	}
+	for after := uint64(0); after < s.At.Sequence; {
+		records, err := a.host.Log.Read(ctx, key, after, events.MaxRead)
+		if err != nil {
+			return false, err
+		}
+		for _, f := range records {
+			if after = f.Sequence; f.Run == run && events.TypeOf(f.Type).Ends {
+				return false, nil
+			}
+			if f.ID == id {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}

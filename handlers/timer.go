@@ -1,0 +1,79 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
+)
+
+// Timer is one moment of a run: the time-out of a wait, or, without a call, the
+// run's own deadline.
+type Timer struct {
+	Namespace string
+	Run       string
+	CallID    string
+	At        time.Time
+}
+
+// Timers fires at a time, never before it. A run has at most one timer of each
+// kind. A firing may come more than once, late, or not at all: it is a hint.
+type Timers interface {
+	Arm(ctx context.Context, t Timer) error
+	Disarm(ctx context.Context, t Timer) error
+}
+
+// armWait arms the timer of a parked run's time-out.
+func (h *Host) armWait(ctx context.Context, namespace string, run *projector.Run) error {
+	if w := run.Wait; w == nil || w.Deadline == nil || run.Timer != nil {
+		return nil
+	}
+	return h.Timers.Arm(ctx, Timer{namespace, run.ID, run.Wait.CallID, *run.Wait.Deadline})
+}
+
+// armDeadline arms the timer of a run's own deadline.
+func (h *Host) armDeadline(ctx context.Context, namespace string, run *projector.Run) error {
+	if run.Admitted.Deadline == nil || run.State.Terminal() || run.Expired {
+		return nil
+	}
+	return h.Timers.Arm(ctx, Timer{namespace, run.ID, "", *run.Admitted.Deadline})
+}
+
+// Fire tells a run that a timer has fired. Nil means that everything it causes
+// is stored and the firing may be acknowledged. A timer that no longer means
+// anything says nothing, and one that came early is armed again.
+func (h *Host) Fire(ctx context.Context, t Timer) error {
+	key, err := events.KeyOfRun(t.Namespace, t.Run)
+	if err != nil {
+		return nil // no run has such an id
+	}
+	if t.At.After(h.Now()) {
+		return h.Timers.Arm(ctx, t)
+	}
+	return h.folded(ctx, key, 0, func(s *projector.Session) error {
+		run := s.Run(t.Run)
+		if run == nil || run.State.Terminal() || !run.Times(t.CallID, t.At) {
+			return nil
+		}
+		return h.tellFired(ctx, s, t)
+	})
+}
+
+// tellFired appends that a deadline has passed, unless that was told, and hints
+// whoever waited for it.
+func (h *Host) tellFired(ctx context.Context, s *projector.Session, t Timer) error {
+	run := s.Run(t.Run)
+	if told := t.CallID == "" && run.Expired || t.CallID != "" && run.Timer != nil; !told {
+		id := events.Derive(26, "timer", t.Run, t.CallID, t.At.UTC().Format(time.RFC3339Nano))
+		at, err := h.notifyAt(ctx, s.Key, t.Run, id, events.TimerFired{CallID: t.CallID, Deadline: t.At})
+		if err == nil {
+			err = h.appender().Load(ctx, s.Key, s, at)
+		}
+		if err != nil {
+			return fmt.Errorf("tell run %s that its deadline has passed: %w", t.Run, err)
+		}
+	}
+	return h.hint(ctx, s)
+}
