@@ -76,6 +76,7 @@ type ModelError struct {
 	Class      ErrorClass
 	Status     int           // HTTP status, 0 when there was no response
 	RetryAfter time.Duration // what the provider asked for, 0 when it did not
+	Usage      events.Usage  // what the provider reported before it failed; it is spent all the same
 	Err        error
 }
 

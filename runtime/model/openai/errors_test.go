@@ -150,8 +150,8 @@ func TestUnusableResponses(t *testing.T) {
 					t.Errorf("an unusable response is returned: %v", response)
 				}
 			}
-			if usage != tt.usage {
-				t.Errorf("usage %v", usage)
+			if usage != tt.usage || failed.Usage != tt.usage {
+				t.Errorf("usage %v, of the error %v", usage, failed.Usage)
 			}
 		})
 	}

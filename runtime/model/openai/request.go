@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/runtime"
+	"github.com/agentruntime/agentruntime/runtime/model/internal/wire"
 )
 
 // params maps a request. It fails for what the port does not allow to be sent.
@@ -63,7 +64,7 @@ func mapMessage(m *events.Message) ([]sdk.ChatCompletionMessageParamUnion, error
 }
 
 func mapUser(m *events.Message) (sdk.ChatCompletionMessageParamUnion, error) {
-	texts, err := textsOf(m.Parts)
+	texts, err := wire.Words(m.Parts...)
 	if err != nil || len(texts) < 2 {
 		return sdk.UserMessage(strings.Join(texts, "")), err
 	}
@@ -72,22 +73,6 @@ func mapUser(m *events.Message) (sdk.ChatCompletionMessageParamUnion, error) {
 		content[i] = sdk.TextContentPart(text)
 	}
 	return sdk.UserMessage(content), nil
-}
-
-// textsOf returns each part in words.
-func textsOf(parts []events.Part) ([]string, error) {
-	var texts []string
-	for _, p := range parts {
-		switch {
-		case p.Type == events.PartText:
-			texts = append(texts, p.Text)
-		case p.Type == events.PartFile && p.File != nil:
-			texts = append(texts, fmt.Sprintf("[file %q, %s, %d bytes, reference %s]", p.File.Name, p.File.MediaType, p.File.Size, p.File.Ref))
-		default:
-			return nil, fmt.Errorf("a part of type %q cannot stand here", p.Type)
-		}
-	}
-	return texts, nil
 }
 
 func mapAssistant(m *events.Message) (sdk.ChatCompletionMessageParamUnion, error) {
@@ -107,7 +92,7 @@ func mapAssistant(m *events.Message) (sdk.ChatCompletionMessageParamUnion, error
 		case p.Type == events.PartText && k.Refusal:
 			refusals = append(refusals, p.Text)
 		default:
-			words, err := textsOf([]events.Part{p})
+			words, err := wire.Words(p)
 			if err != nil {
 				return sdk.ChatCompletionMessageParamUnion{}, err
 			}
@@ -142,7 +127,7 @@ func mapCall(c *events.ToolCall, k kept) sdk.ChatCompletionMessageToolCallUnionP
 	call := sdk.ChatCompletionMessageFunctionToolCallParam{
 		ID: c.ID,
 		Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{
-			Name: c.Name, Arguments: argumentsOf(c.Arguments),
+			Name: c.Name, Arguments: wire.Arguments(c.Arguments),
 		},
 	}
 	if k.ExtraContent != nil {
@@ -151,32 +136,14 @@ func mapCall(c *events.ToolCall, k kept) sdk.ChatCompletionMessageToolCallUnionP
 	return sdk.ChatCompletionMessageToolCallUnionParam{OfFunction: &call}
 }
 
-// argumentsOf returns arguments as the model wrote them. Those that were not
-// acceptable JSON are stored as a JSON string of what it wrote, and unpacked
-// here; a string that holds acceptable JSON was one when the model wrote it.
-func argumentsOf(stored json.RawMessage) string {
-	var text string
-	if len(stored) == 0 || stored[0] != '"' || json.Unmarshal(stored, &text) != nil || events.CheckJSON([]byte(text), events.JSONLimits{}) == nil {
-		return string(stored)
-	}
-	return text
-}
-
 func mapResults(m *events.Message) ([]sdk.ChatCompletionMessageParamUnion, error) {
 	var messages []sdk.ChatCompletionMessageParamUnion
 	for _, p := range m.Parts {
-		if p.Type != events.PartToolResult || p.Result == nil {
-			return nil, fmt.Errorf("a part of type %q cannot stand here", p.Type)
-		}
-		texts, err := textsOf(p.Result.Parts)
+		r, text, err := wire.Result(p)
 		if err != nil {
 			return nil, err
 		}
-		text := strings.Join(texts, "\n")
-		if p.Result.Outcome != events.OutcomeOK {
-			text = strings.TrimSpace("[" + string(p.Result.Outcome) + "] " + text)
-		}
-		messages = append(messages, sdk.ToolMessage(text, p.Result.CallID))
+		messages = append(messages, sdk.ToolMessage(text, r.CallID))
 	}
 	return messages, nil
 }

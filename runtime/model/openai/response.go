@@ -18,6 +18,7 @@ import (
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/runtime"
+	"github.com/agentruntime/agentruntime/runtime/model/internal/wire"
 )
 
 // answer is a response as far as it has been read.
@@ -51,9 +52,9 @@ func (k kept) provider() map[string]json.RawMessage {
 	return map[string]json.RawMessage{Provider: data}
 }
 
-// read reads a stream, or a whole completion from an endpoint that does not
+// Read reads a stream, or a whole completion from an endpoint that does not
 // stream.
-func (a *answer) read(r *http.Response) error {
+func (a *answer) Read(r *http.Response) error {
 	contentType := r.Header.Get("Content-Type")
 	media, _, _ := mime.ParseMediaType(contentType)
 	switch {
@@ -62,7 +63,7 @@ func (a *answer) read(r *http.Response) error {
 	case media == "application/json" || strings.HasSuffix(media, "+json"):
 		return a.readCompletion(r.Body)
 	}
-	return invalid(fmt.Errorf("the response is %q, neither an event stream nor JSON: check the base URL", contentType))
+	return wire.Invalid(fmt.Errorf("the response is %q, neither an event stream nor JSON: check the base URL", contentType))
 }
 
 func (a *answer) readStream(r *http.Response) error {
@@ -78,7 +79,7 @@ func (a *answer) readStream(r *http.Response) error {
 		}
 		var chunk sdk.ChatCompletionChunk
 		if err := json.Unmarshal(data, &chunk); err != nil {
-			return invalid(fmt.Errorf("an event of the stream is no chunk: %w", err))
+			return wire.Invalid(fmt.Errorf("an event of the stream is no chunk: %w", err))
 		}
 		a.addChunk(&chunk)
 	}
@@ -101,13 +102,13 @@ func (a *answer) readCompletion(body io.Reader) error {
 	}
 	var completion sdk.ChatCompletion
 	if err := json.Unmarshal(data, &completion); err != nil {
-		return invalid(fmt.Errorf("the response is no completion: %w", err))
+		return wire.Invalid(fmt.Errorf("the response is no completion: %w", err))
 	}
 	if completion.JSON.Usage.Valid() {
 		a.usage = usageOf(completion.Usage)
 	}
 	if len(completion.Choices) == 0 {
-		return invalid(errors.New("the response has no choices"))
+		return wire.Invalid(errors.New("the response has no choices"))
 	}
 	choice := completion.Choices[0]
 	a.text.WriteString(choice.Message.Content)
@@ -126,17 +127,17 @@ func (a *answer) readCompletion(body io.Reader) error {
 // is if it is declared one. A field "error" that is null is none.
 func errorIn(data []byte, declared bool) error {
 	if declared {
-		return parseError(data).modelError()
+		return wire.ResponseError(data)
 	}
 	var probe struct {
 		Error  json.RawMessage `json:"error"`
 		Object string          `json:"object"`
 	}
 	if err := json.Unmarshal(data, &probe); err != nil {
-		return invalid(fmt.Errorf("the response is not the JSON of a completion: %w", err))
+		return wire.Invalid(fmt.Errorf("the response is not the JSON of a completion: %w", err))
 	}
-	if present(probe.Error) || probe.Object == "error" {
-		return parseError(data).modelError()
+	if wire.Present(probe.Error) || probe.Object == "error" {
+		return wire.ResponseError(data)
 	}
 	return nil
 }
@@ -205,7 +206,7 @@ func extraContent(call string) json.RawMessage {
 	var fields struct {
 		ExtraContent json.RawMessage `json:"extra_content"`
 	}
-	if json.Unmarshal([]byte(call), &fields) != nil || !present(fields.ExtraContent) {
+	if json.Unmarshal([]byte(call), &fields) != nil || !wire.Present(fields.ExtraContent) {
 		return nil
 	}
 	return fields.ExtraContent
@@ -222,9 +223,12 @@ func usageOf(u sdk.CompletionUsage) events.Usage {
 	return events.Usage{Input: u.PromptTokens, Cached: u.PromptTokensDetails.CachedTokens, Output: output, Reasoning: reasoning}
 }
 
-// response returns the whole answer. Chat completions give no order of the
+// Usage returns what has been reported.
+func (a *answer) Usage() events.Usage { return a.usage }
+
+// Response returns the whole answer. Chat completions give no order of the
 // parts; it is the order in which a model writes them.
-func (a *answer) response() (*runtime.Response, error) {
+func (a *answer) Response() (*runtime.Response, error) {
 	finish, err := a.finishReason()
 	if err != nil {
 		return nil, err
@@ -271,5 +275,5 @@ func (a *answer) finishReason() (runtime.FinishReason, error) {
 	case "content_filter":
 		return runtime.FinishFilter, nil
 	}
-	return "", invalid(fmt.Errorf("unknown finish reason %q", a.finish))
+	return "", wire.Invalid(fmt.Errorf("unknown finish reason %q", a.finish))
 }

@@ -1,4 +1,4 @@
-package openai
+package wire
 
 import (
 	"bytes"
@@ -29,16 +29,26 @@ func classOf(status int) runtime.ErrorClass {
 }
 
 // codes maps the codes and types of error objects that come with no status,
-// inside a response that began well.
+// inside a response that began well. What is not here may pass: overloaded_error
+// and server_error, for example.
 var codes = map[string]runtime.ErrorClass{
-	"rate_limit_exceeded":     runtime.ClassLimited,
-	"rate_limit_error":        runtime.ClassLimited,
-	"insufficient_quota":      runtime.ClassLimited,
-	"invalid_api_key":         runtime.ClassDenied,
-	"authentication_error":    runtime.ClassDenied,
-	"permission_error":        runtime.ClassDenied,
-	"invalid_request_error":   runtime.ClassInvalid,
-	"context_length_exceeded": runtime.ClassInvalid,
+	"rate_limit_exceeded": runtime.ClassLimited,
+	"rate_limit_error":    runtime.ClassLimited,
+	"insufficient_quota":  runtime.ClassLimited,
+
+	"invalid_api_key":      runtime.ClassDenied,
+	"authentication_error": runtime.ClassDenied,
+	"permission_error":     runtime.ClassDenied,
+
+	"invalid_request_error":         runtime.ClassInvalid,
+	"context_length_exceeded":       runtime.ClassInvalid,
+	"billing_error":                 runtime.ClassInvalid,
+	"not_found_error":               runtime.ClassInvalid,
+	"request_too_large":             runtime.ClassInvalid,
+	"invalid_prompt":                runtime.ClassInvalid,
+	"bio_policy":                    runtime.ClassInvalid,
+	"misalignment_policy_violation": runtime.ClassInvalid,
+	"data_residency_mismatch":       runtime.ClassInvalid,
 }
 
 // statusError maps a response that is an error.
@@ -79,7 +89,8 @@ func retryAfter(h http.Header) time.Duration {
 	return max(0, at.Sub(now))
 }
 
-func invalid(err error) error {
+// Invalid returns the error for what is wrong whenever it is repeated.
+func Invalid(err error) error {
 	return &runtime.ModelError{Class: runtime.ClassInvalid, Err: err}
 }
 
@@ -98,7 +109,7 @@ func parseError(body []byte) errorObject {
 	var outer struct {
 		Error json.RawMessage `json:"error"`
 	}
-	if json.Unmarshal(body, &outer) == nil && present(outer.Error) {
+	if json.Unmarshal(body, &outer) == nil && Present(outer.Error) {
 		body = outer.Error
 	}
 	var object struct {
@@ -112,7 +123,8 @@ func parseError(body []byte) errorObject {
 	return errorObject{word(object.Message), word(object.Type), word(object.Code)}
 }
 
-func present(value json.RawMessage) bool {
+// Present reports whether a field was there and not null.
+func Present(value json.RawMessage) bool {
 	return len(value) > 0 && !bytes.Equal(value, []byte("null"))
 }
 
@@ -144,9 +156,11 @@ func (o errorObject) text() string {
 	return strings.TrimSpace(text)
 }
 
-// modelError maps an error object that came with no status of its own. What
-// gives no known code failed after it was accepted, so it may pass.
-func (o errorObject) modelError() *runtime.ModelError {
+// ResponseError maps an error object that came with no status of its own,
+// inside a response. What gives no known code failed after it was accepted, so
+// it may pass.
+func ResponseError(data []byte) *runtime.ModelError {
+	o := parseError(data)
 	failed := &runtime.ModelError{Class: runtime.ClassRetry, Err: errors.New("error in the response: " + o.text())}
 	if status, err := strconv.Atoi(o.code); err == nil && status >= 400 && status <= 599 {
 		failed.Class, failed.Status = classOf(status), status
@@ -159,14 +173,4 @@ func (o errorObject) modelError() *runtime.ModelError {
 		}
 	}
 	return failed
-}
-
-// redacted returns an error whose text does not hold the key. Some endpoints
-// repeat it.
-func (m *Model) redacted(err error) error {
-	key := m.config.APIKey
-	if key == "" || !strings.Contains(err.Error(), key) {
-		return err
-	}
-	return errors.New(strings.ReplaceAll(err.Error(), key, "[key]"))
 }
