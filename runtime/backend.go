@@ -37,3 +37,11 @@ type Sink interface {
 type Redactor interface {
 	Redact(text string) string
 }
+
+// PartsRedactor is a Redactor that also finds what is split over the texts of
+// adjacent parts, which a model reads as one. It returns the parts changed, and
+// leaves those it is given.
+type PartsRedactor interface {
+	Redactor
+	RedactParts(parts []events.Part) []events.Part
+}

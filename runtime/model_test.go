@@ -149,6 +149,34 @@ func TestNoSecretReachesTheModel(t *testing.T) {
 	}
 }
 
+// joining is a PartsRedactor that removes all text of parts that hold a secret
+// together.
+type joining struct{ *rt.Redactor }
+
+func (j joining) RedactParts(parts []events.Part) []events.Part {
+	said := ""
+	for _, p := range parts {
+		said += p.Text
+	}
+	if j.Redact(said) == said {
+		return parts
+	}
+	return []events.Part{{Type: events.PartText, Text: rt.Redacted}}
+}
+
+func TestNoSecretReachesTheModelInParts(t *testing.T) {
+	h := newHost(rt.Complete(`1`))
+	h.Redactor.Secrets = []string{"hunter2"}
+	h.Input.Message = events.Text("task", events.RoleUser, "Use hun")
+	h.Input.Message.Parts = append(h.Input.Message.Parts, events.Part{Type: events.PartText, Text: "ter2."})
+	h.Ports = func(in *runtime.Input) { in.Redactor = joining{h.Redactor} }
+	finish(t, h)
+	want := []events.Part{{Type: events.PartText, Text: rt.Redacted}}
+	if diff := cmp.Diff(want, h.Model.Requests()[0].Messages[0].Parts); diff != "" {
+		t.Errorf("the model was sent (-want +got):\n%s", diff)
+	}
+}
+
 func TestExactArgumentsReachTheController(t *testing.T) {
 	h := newHost(rt.Call(spawn, `{"message":"use hunter2"}`), rt.Call("wait_calls", `{}`), rt.Complete(`1`))
 	h.Redactor.Secrets = []string{"hunter2"}

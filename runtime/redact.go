@@ -40,6 +40,9 @@ func redactParts(r Redactor, parts []events.Part) []events.Part {
 			p.File = &file
 		}
 	}
+	if whole, ok := r.(PartsRedactor); ok {
+		return whole.RedactParts(out)
+	}
 	return out
 }
 

@@ -410,7 +410,7 @@ func TestASecretReachesNoRow(t *testing.T) {
 			return nil, errors.New("it holds the secret")
 		}
 		return s.load(ctx, key, atLeast)
-	}), Redact: handlers.Secrets{"secret"}.Redact}
+	}), Redact: handlers.NewSecrets([]string{"secret"}).Redact}
 	if err := f.Run(t.Context()); !errors.Is(err, errEnd) {
 		t.Fatal(err)
 	}

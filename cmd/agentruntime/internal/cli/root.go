@@ -112,7 +112,7 @@ func (t *tracked) Write(p []byte) (int, error) {
 func (a *app) complain(err error) {
 	text := err.Error()
 	if a.config != nil {
-		text = handlers.Secrets(a.config.Secrets()).Redact(text)
+		text = handlers.NewSecrets(a.config.Secrets()).Redact(text)
 	}
 	fmt.Fprintf(a.err, "agentruntime: %s\n", text)
 }

@@ -29,7 +29,7 @@ type worker struct {
 func (a *app) logger(format, level string) *slog.Logger {
 	var l slog.Level
 	_ = l.UnmarshalText([]byte(orDefault(orDefault(a.config.Log.Level, level), "info"))) // the configuration was checked
-	secrets := handlers.Secrets(a.config.Secrets())
+	secrets := handlers.NewSecrets(a.config.Secrets())
 	o := &slog.HandlerOptions{Level: l, ReplaceAttr: func(_ []string, at slog.Attr) slog.Attr {
 		switch v := at.Value.Any().(type) {
 		case string:
@@ -61,7 +61,7 @@ func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models
 	}
 	w := &worker{app: a, metrics: host.NewMetrics(), logger: logger, scripts: &executor.Factory{Stderr: func(text string) { logger.Warn("a script's process wrote to its standard error", "text", text) }}}
 	models.OpenAIKey, models.OpenAIBaseURL, models.ContextTokens = a.config.OpenAI.Key, a.config.OpenAI.BaseURL, a.config.OpenAI.ContextTokens
-	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: handlers.Secrets(a.config.Secrets()), Models: models, Executors: w.scripts,
+	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: handlers.NewSecrets(a.config.Secrets()), Models: models, Executors: w.scripts,
 		Version: version(), Worker: id.String(), Gone: id.Gone, TTL: a.config.Worker.Lease, Slots: a.config.Worker.Slots, Grace: a.config.Worker.Grace,
 		Tree: handlers.TreeLimits{Depth: a.config.Tree.Depth, Width: a.config.Tree.Width}, Sweep: a.config.Sweep, Unkept: !a.config.List, ListPath: listFile(folder), Stuck: w.metrics.Stuck})
 	w.metrics.CountLateAnswers(conn.LateAnswers)

@@ -147,7 +147,7 @@ func (s *system) host() (*Host, *journal) {
 func (s *system) hostOf(worker string, models handlers.Models, agents ...events.AgentDefinition) (*Host, *journal) {
 	s.t.Helper()
 	var log journal
-	h := New(Options{Conn: s.conn, Logger: slog.New(slog.NewTextHandler(&log, nil)), Meter: handlers.NoMeter{}, Redactor: handlers.Secrets{"hunter2"},
+	h := New(Options{Conn: s.conn, Logger: slog.New(slog.NewTextHandler(&log, nil)), Meter: handlers.NoMeter{}, Redactor: handlers.NewSecrets([]string{"hunter2"}),
 		Models: models, Executors: noScripts{}, Version: "1.0.0", Worker: worker + "//" + s.t.Name(), TTL: 2 * time.Second, Sweep: time.Hour})
 	for _, a := range agents {
 		if _, err := h.Apply(s.t.Context(), "default", &handlers.Version{Agent: a}); err != nil {

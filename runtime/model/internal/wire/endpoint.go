@@ -99,8 +99,8 @@ type Answer interface {
 // turned out unusable is in the ModelError, and in an otherwise empty response
 // beside any error.
 func (e *Endpoint) Generate(ctx context.Context, send func(context.Context) (*http.Response, error), a Answer) (*runtime.Response, error) {
-	watched, w := watch(ctx, e.HeaderTimeout, e.StallTimeout)
-	defer w.stop()
+	watched, w := Watch(ctx, e.HeaderTimeout, e.StallTimeout)
+	defer w.Stop()
 	err := exchange(watched, w, send, a)
 	if err == nil {
 		var response *runtime.Response
@@ -116,7 +116,7 @@ func (e *Endpoint) Generate(ctx context.Context, send func(context.Context) (*ht
 	return &runtime.Response{Usage: usage}, err
 }
 
-func exchange(ctx context.Context, w *watcher, send func(context.Context) (*http.Response, error), a Answer) error {
+func exchange(ctx context.Context, w *Watcher, send func(context.Context) (*http.Response, error), a Answer) error {
 	res, err := send(ctx)
 	if res == nil {
 		return err // nil only together with an error
@@ -128,7 +128,7 @@ func exchange(ctx context.Context, w *watcher, send func(context.Context) (*http
 	if err != nil {
 		return err
 	}
-	res.Body = w.body(res.Body)
+	res.Body = w.Body(res.Body)
 	return a.Read(res)
 }
 

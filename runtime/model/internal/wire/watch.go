@@ -7,45 +7,48 @@ import (
 	"time"
 )
 
-// stallError is why a silent request was cut off.
-type stallError struct {
+// StallError is why a silent request was cut off.
+type StallError struct {
 	after time.Duration
 }
 
-func (e *stallError) Error() string { return fmt.Sprintf("no byte for %v", e.after) }
+// Error implements error.
+func (e *StallError) Error() string { return fmt.Sprintf("no byte for %v", e.after) }
 
-// watcher cuts a request off that has been silent for too long: before its
+// Watcher cuts a request off that has been silent for too long: before its
 // response begins, and then between two reads of its body.
-type watcher struct {
+type Watcher struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	stall  time.Duration
 }
 
-func watch(ctx context.Context, header, stall time.Duration) (context.Context, *watcher) {
+// Watch begins to watch a request whose response must begin within header.
+func Watch(ctx context.Context, header, stall time.Duration) (context.Context, *Watcher) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	return ctx, &watcher{
+	return ctx, &Watcher{
 		cancel: cancel,
-		timer:  time.AfterFunc(header, func() { cancel(&stallError{header}) }),
+		timer:  time.AfterFunc(header, func() { cancel(&StallError{header}) }),
 		stall:  stall,
 	}
 }
 
-func (w *watcher) stop() {
+// Stop ends the watch, and the request with it.
+func (w *Watcher) Stop() {
 	w.timer.Stop()
 	w.cancel(nil)
 }
 
-// body begins the watch over a response's body.
-func (w *watcher) body(body io.ReadCloser) io.ReadCloser {
+// Body begins the watch over a response's body.
+func (w *Watcher) Body(body io.ReadCloser) io.ReadCloser {
 	w.timer.Stop()
-	w.timer = time.AfterFunc(w.stall, func() { w.cancel(&stallError{w.stall}) })
+	w.timer = time.AfterFunc(w.stall, func() { w.cancel(&StallError{w.stall}) })
 	return &watchedBody{body, w}
 }
 
 type watchedBody struct {
 	io.ReadCloser
-	watcher *watcher
+	watcher *Watcher
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
