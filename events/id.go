@@ -113,6 +113,16 @@ func ChildSession(namespace, parentRun, callID string) string {
 	return "c" + Derive(20, "child", namespace, parentRun, callID)
 }
 
+// IsChildSession reports whether a session id has the form of a child's. No
+// other session may have one.
+func IsChildSession(session string) bool {
+	if len(session) != 21 || session[0] != 'c' {
+		return false
+	}
+	_, err := idText.DecodeString(session[1:] + "0000")
+	return err == nil
+}
+
 // ShardHash names the function of Shard. It stands in the metadata of the log
 // streams: a process that computes another one refuses to start.
 const ShardHash = "fnv1a32-ns/session"

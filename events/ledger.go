@@ -45,8 +45,9 @@ type BudgetRefused struct {
 
 // BudgetSettled brings the account of a run up to date when its claim ends.
 type BudgetSettled struct {
-	Run   string      `json:"run"`
-	Spent BudgetSpent `json:"spent"`
+	Run      string      `json:"run"`
+	Revision uint64      `json:"revision"` // of its checkpoint: earlier requests were answered
+	Spent    BudgetSpent `json:"spent"`
 }
 
 // BudgetToppedUp raises the limit of a run. Limits that it does not name, and

@@ -135,6 +135,9 @@ func (a *admission) start(ctx context.Context) (*Admission, error) {
 		if err := key.Check(); err != nil {
 			return nil, reject(RejectMalformed, "%v", err)
 		}
+		if events.IsChildSession(key.Session) {
+			return nil, reject(RejectChild, "session %s has the form of a child's; choose another id", key.Session)
+		}
 	}
 	run := events.RunFor(a.namespace, key.Session, a.cause.Source, a.cause.ID)
 	if err := a.accept(ctx, key, run, data.Session != ""); err != nil {
@@ -184,8 +187,8 @@ func (a *admission) last(s *projector.Session, key events.Key) (*projector.Run, 
 		return nil, reject(RejectNoSession, "session %s has no run to continue", key.Session)
 	case !last.State.Terminal():
 		return nil, reject(RejectBusy, "run %s of session %s has not ended", last.ID, key.Session)
-	case last.Parent != "" && !a.operator:
-		return nil, reject(RejectChild, "session %s is that of a child of run %s, which alone continues it; operators may, over agent.api", key.Session, last.Parent)
+	case events.IsChildSession(key.Session) && !a.operator:
+		return nil, reject(RejectChild, "session %s is that of a child of run %s, which alone continues it; operators may, over agent.api", key.Session, s.Runs[0].Parent)
 	}
 	return last, nil
 }

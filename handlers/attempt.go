@@ -10,7 +10,6 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
-	"github.com/agentruntime/agentruntime/runtime/schema"
 )
 
 // errand is events.Errand for one session: claim it, run it, settle it.
@@ -124,6 +123,7 @@ func (d *Dispatcher) claim(ctx context.Context, s *projector.Session, run string
 	if a.hold, err = take(ctx, d.Leases, s.Key, Lease{Worker: d.Worker, Claim: claim.ID, Epoch: claim.Epoch}, d.TTL, d.Now); err != nil {
 		return nil, errors.Join(err, a.end(ctx, events.RunReleased{Reason: "no lease"}))
 	}
+	a.store.lease = a.hold.ctx
 	a.store.progressed = func() { a.hold.note("") }
 	a.ctx, a.cancel = a.withDeadline(a.current().Admitted.Deadline)
 	return a, nil
@@ -147,8 +147,7 @@ type attempt struct {
 // lookForCancel aborts what is under way when the log says that the run was
 // asked to stop.
 func (a *attempt) lookForCancel() {
-	key := a.store.session.Key // never changes
-	asked, err := a.d.stopAsked(a.ctx, key, a.run, a.store.at.Load())
+	asked, err := a.d.stopAsked(a.ctx, a.hold.key, a.run, a.store.at.Load())
 	switch {
 	case asked:
 		a.cancel(errCancelled)
@@ -361,65 +360,6 @@ func (a *attempt) overdrawn(ctx context.Context, cause error) (bool, error) {
 }
 
 var errDeadline = errors.New("the run's deadline has passed")
-
-// verdict is what an attempt's end means for the run.
-type verdict int
-
-const (
-	settled    verdict = iota // the run has completed
-	parked                    // the run waits, and the claim is closed
-	failed                    // the run cannot go on
-	expired                   // the run's deadline has passed
-	stopped                   // this process ends; the run goes on elsewhere
-	lost                      // somebody else may be at work: say and do nothing more
-	cancelled                 // somebody asked the run to stop
-	overdrawn                 // a budget is spent
-	reconsider                // the decision was overtaken: it is made again at once
-	refused                   // this binary must not carry the run on; another may
-	again                     // the infrastructure failed; the same claim tries again
-)
-
-// judge classifies the error of an attempt. The order matters: a fence
-// outranks everything, and what ended the context outranks what failed because
-// of it.
-func judge(err error) verdict {
-	var (
-		guard  *runtime.GuardError
-		input  *runtime.InputError
-		stale  *RevisionError
-		damage *events.DamageError
-		schema *schema.GateError
-		model  *runtime.ModelError
-		other  *runtime.ContractError
-		order  *projector.SuccessionError
-		budget *BudgetError
-	)
-	switch {
-	case err == nil:
-		return settled
-	case errors.Is(err, events.ErrFenced), errors.Is(err, events.ErrUnresolved), errors.Is(err, events.ErrClaimClosed),
-		errors.Is(err, ErrLeaseLost), errors.As(err, &stale), errors.As(err, &damage):
-		return lost
-	case errors.Is(err, runtime.ErrWaiting):
-		return parked
-	case errors.Is(err, errCancelled):
-		return cancelled
-	case errors.Is(err, errReconsider):
-		return reconsider
-	case errors.As(err, &budget):
-		return overdrawn
-	case errors.Is(err, errDeadline):
-		return expired
-	case errors.Is(err, runtime.ErrStopped), errors.Is(err, errDraining):
-		return stopped
-	case errors.As(err, &other):
-		return refused
-	case errors.As(err, &guard), errors.As(err, &input), errors.As(err, &schema), errors.As(err, &order),
-		errors.As(err, &model) && model.Class == runtime.ClassInvalid && model.Status != 0:
-		return failed
-	}
-	return again
-}
 
 // fail ends the run without a reply.
 func (a *attempt) fail(ctx context.Context, reason string, cause error) error {

@@ -124,10 +124,14 @@ func (m *meter) reserve(ctx context.Context) error {
 	if !run.Admitted.Metered {
 		return nil
 	}
+	ctx, err := m.store.whole(ctx)
+	if err != nil {
+		return err
+	}
 	m.next()
 	spent := m.spent()
 	var refused *BudgetError
-	err := m.host.onLedger(ctx, m.namespace, run.Root, func(l *projector.Ledger) (string, any, error) {
+	err = m.host.onLedger(ctx, m.namespace, run.Root, func(l *projector.Ledger) (string, any, error) {
 		refused = nil
 		if l.TakenOver(m.key) {
 			return "", nil, events.ErrUnresolved
@@ -157,27 +161,29 @@ func (m *meter) reserve(ctx context.Context) error {
 	return nil
 }
 
-// settle brings the run's account up to date before its claim ends.
+// settle brings the run's account up to date before its claim ends, also from
+// what an earlier claim committed and did not come to settle.
 func (m *meter) settle(ctx context.Context) error {
 	run := m.run()
-	if !run.Admitted.Metered || !m.begun {
+	if !run.Admitted.Metered {
 		return nil
 	}
-	if !m.reserved {
-		if m.key.Revision == revision(run) {
+	at := revision(run)
+	if m.begun && !m.reserved {
+		if m.key.Revision == at {
 			m.other = m.other.Add(m.answer)
 		}
 		m.answer = events.Usage{}
 	}
 	spent := m.spent()
-	if spent == m.settled && !m.reserved {
+	if m.begun && !m.reserved && spent == m.settled {
 		return nil
 	}
 	err := m.host.onLedger(ctx, m.namespace, run.Root, func(l *projector.Ledger) (string, any, error) {
-		if a := l.Accounts[run.ID]; a == nil || a.Settled(spent) {
+		if a := l.Accounts[run.ID]; a == nil || a.Settled(spent, at) {
 			return "", nil, nil
 		}
-		return run.ID, events.BudgetSettled{Run: run.ID, Spent: spent}, nil
+		return run.ID, events.BudgetSettled{Run: run.ID, Revision: at, Spent: spent}, nil
 	}, nil)
 	if err == nil {
 		m.settled = spent

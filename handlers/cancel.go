@@ -37,15 +37,20 @@ func (a *admission) cancel(ctx context.Context) (*Admission, error) {
 		return nil, err
 	}
 	admitted := &Admission{Run: data.Run, Session: key.Session}
+	id := events.Derive(26, "cancel", a.cause.Source, a.cause.ID)
 	if run.State.Terminal() {
-		admitted.Ended = run.State
-		return admitted, nil
+		// The same command again is answered as it was the first time.
+		asked, err := a.heard(ctx, key, data.Run, id)
+		if err == nil && !asked {
+			admitted.Ended = run.State
+		}
+		return admitted, err
 	}
 	reason := data.Reason
 	if reason == "" {
 		reason = "cancelled on request"
 	}
-	return admitted, a.host.notify(ctx, key, data.Run, events.Derive(26, "cancel", a.cause.Source, a.cause.ID),
+	return admitted, a.host.notify(ctx, key, data.Run, id,
 		events.CancelRequested{Reason: bounded(a.host.Redactor.Redact(reason), maxErrorText)})
 }
 

@@ -32,7 +32,7 @@ type Host struct {
 	Meter  Meter
 
 	ledgers  cache[projector.Ledger]
-	sessions cache[projector.Session] // as the reactions have folded them
+	sessions cache[followed] // as the reactions have folded them
 }
 
 // Hinter puts a hint into the work queue. A hint may be lost after it was

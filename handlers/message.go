@@ -36,6 +36,11 @@ func (a *admission) tell(ctx context.Context) (*Admission, error) {
 			return nil, err
 		}
 	}
+	if !run.State.Terminal() {
+		if run, err = a.find(ctx, key, data.Run); err != nil || !run.State.Terminal() {
+			return admitted, err
+		}
+	}
 	heard, err := a.heard(ctx, key, data.Run, id)
 	if err == nil && !heard {
 		return nil, reject(RejectEnded, "run %s has ended; continue its session instead", data.Run)
@@ -43,16 +48,12 @@ func (a *admission) tell(ctx context.Context) (*Admission, error) {
 	return admitted, err
 }
 
-// heard reports whether a message came to a run before the run ended: a message
+// heard reports whether an external fact came to a run before the run ended: one
 // after the end says nothing.
 func (a *admission) heard(ctx context.Context, key events.Key, run, id string) (bool, error) {
 	s, err := a.host.Latest(ctx, key)
 	if err != nil {
 		return false, err
-	}
-	r := s.Run(run)
-	if r != nil && !r.State.Terminal() {
-		return slices.Contains(r.Heard, id), nil
 	}
 	for after := uint64(0); after < s.At.Sequence; {
 		records, err := a.host.Log.Read(ctx, key, after, events.MaxRead)

@@ -32,7 +32,7 @@ func (h *Host) React(ctx context.Context, fact *events.Event, at events.Position
 	// The session is folded at least up to the fact before anything is decided:
 	// a hint that is not sent because the session looked idle would be a lost
 	// one.
-	err := h.folded(ctx, key, at.Sequence, func(s *projector.Session) error { return h.follow(ctx, s, fact, t, at) })
+	err := h.folded(ctx, key, at.Sequence, func(s *followed) error { return h.follow(ctx, s, fact, t, at) })
 	if err != nil {
 		return fmt.Errorf("react to %s at sequence %d of session %s: %w", fact.Type, at.Sequence, key, err)
 	}
@@ -49,16 +49,35 @@ var (
 // Fold calls use with a fold of a session, at least as far as a sequence. The
 // fold is valid, and must not be changed, until use returns.
 func (h *Host) Fold(ctx context.Context, key events.Key, atLeast uint64, use func(*projector.Session) error) error {
-	return h.folded(ctx, key, atLeast, use)
+	return h.folded(ctx, key, atLeast, func(s *followed) error { return use(&s.Session) })
+}
+
+// followed is the reactions' own fold of a session.
+type followed struct {
+	projector.Session
+	hinted uint64 // where the session stood when it was hinted
+}
+
+// hintOnce is hint, but once for each state of the session: what comes to a
+// parent of many children in a herd is one reason to look at it.
+func (h *Host) hintOnce(ctx context.Context, s *followed) error {
+	if s.hinted == s.At.Sequence {
+		return nil
+	}
+	if err := h.hint(ctx, &s.Session); err != nil {
+		return err
+	}
+	s.hinted = s.At.Sequence
+	return nil
 }
 
 // folded calls f with the reactions' own fold of a session, at least as far as a
 // sequence, or as far as the log's leader knows when that is 0. The fold is
 // kept: a parent of many children is read once and not once for each.
-func (h *Host) folded(ctx context.Context, key events.Key, atLeast uint64, f func(*projector.Session) error) error {
-	return h.sessions.with(key, func(s *projector.Session) error {
+func (h *Host) folded(ctx context.Context, key events.Key, atLeast uint64, f func(*followed) error) error {
+	return h.sessions.with(key, func(s *followed) error {
 		if s.At.Sequence == 0 {
-			*s = *h.restore(ctx, key)
+			s.Session = *h.restore(ctx, key)
 		}
 		var err error
 		switch {
@@ -75,8 +94,8 @@ func (h *Host) folded(ctx context.Context, key events.Key, atLeast uint64, f fun
 }
 
 // follow does what follows from a fact.
-func (h *Host) follow(ctx context.Context, s *projector.Session, fact *events.Event, t events.Type, at events.Position) error {
-	list, err := h.publicEvents(ctx, s, fact, t, at)
+func (h *Host) follow(ctx context.Context, s *followed, fact *events.Event, t events.Type, at events.Position) error {
+	list, err := h.publicEvents(ctx, &s.Session, fact, t, at)
 	if err != nil {
 		return err
 	}
@@ -86,11 +105,11 @@ func (h *Host) follow(ctx context.Context, s *projector.Session, fact *events.Ev
 		}
 	}
 	if run := s.Run(fact.Run); run != nil {
-		if err := h.followRun(ctx, s, run, t, at); err != nil {
+		if err := h.followRun(ctx, &s.Session, run, t, at); err != nil {
 			return err
 		}
 	}
-	return h.hint(ctx, s)
+	return h.hintOnce(ctx, s)
 }
 
 // followRun does what follows from a fact for others than the public: timers,
@@ -149,7 +168,7 @@ func (h *Host) tellParent(ctx context.Context, namespace string, child *projecto
 	if c := child.Checkpoint; c != nil && c.Reply != nil && len(c.Reply.Output)+len(c.Reply.Question) <= maxToldReply {
 		settled.Reply = c.Reply
 	}
-	return h.folded(ctx, key, 0, func(s *projector.Session) error {
+	return h.folded(ctx, key, 0, func(s *followed) error {
 		parent := s.Run(child.Parent)
 		if parent == nil || parent.State.Terminal() {
 			return nil
@@ -163,7 +182,7 @@ func (h *Host) tellParent(ctx context.Context, namespace string, child *projecto
 				return fmt.Errorf("tell run %s that its child %s has ended: %w", parent.ID, child.ID, err)
 			}
 		}
-		return h.hint(ctx, s)
+		return h.hintOnce(ctx, s)
 	})
 }
 

@@ -27,7 +27,22 @@ type store struct {
 	judged  uint64        // the fold's position when a wait was last answered
 	telling []string      // calls whose child's end the result tells that is committed next
 
-	progressed func() // called after each commit
+	lease      context.Context // of the claim
+	progressed func()          // called after each commit
+}
+
+// whole returns the context under which an append is made: the lease's. What
+// ends an attempt earlier (a cancellation, the run's deadline) is seen before
+// the append and not in the middle of it, where it would leave open whether it
+// stands.
+func (s *store) whole(ctx context.Context) (context.Context, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if s.lease == nil {
+		return ctx, nil
+	}
+	return s.lease, nil
 }
 
 var _ runtime.Store = (*store)(nil)
@@ -69,6 +84,10 @@ var errReconsider = errors.New("something came that the decision depends on")
 // SaveCheckpoint implements runtime.Store: one fact, holding what changed. The
 // checkpoint that completes the run is the run's end.
 func (s *store) SaveCheckpoint(ctx context.Context, c *projector.Checkpoint) error {
+	ctx, err := s.whole(ctx)
+	if err != nil {
+		return err
+	}
 	r, err := s.commit(ctx, func() (*events.Event, error) {
 		run := s.session.Run(s.run)
 		stored := run.Checkpoint
@@ -145,8 +164,12 @@ func (s *store) opened(old, c *projector.Checkpoint) []events.ChildCall {
 // runtime.ErrWaiting; it returns nil when decide finds nothing to wait for.
 // Whatever came first is folded before it is asked again.
 func (s *store) park(ctx context.Context, decide func() (*events.RunParked, error)) error {
+	ctx, err := s.whole(ctx)
+	if err != nil {
+		return err
+	}
 	parked := false
-	_, err := s.commit(ctx, func() (*events.Event, error) {
+	_, err = s.commit(ctx, func() (*events.Event, error) {
 		parked = false
 		if s.session.Run(s.run).Cancel != nil {
 			return nil, errCancelled
@@ -212,7 +235,11 @@ func callChanges(old, c *projector.Checkpoint) []events.Call {
 
 // Compact implements runtime.SessionStore.
 func (s *store) Compact(ctx context.Context, window []events.Message) error {
-	_, err := s.commit(ctx, func() (*events.Event, error) {
+	ctx, err := s.whole(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = s.commit(ctx, func() (*events.Event, error) {
 		if s.session.Run(s.run).Cancel != nil {
 			return nil, errCancelled
 		}

@@ -54,7 +54,7 @@ type Swept struct {
 // for a sign of life and arms every timer again: it follows a start, and much
 // may have been lost.
 func (w *Sweeper) Sweep(ctx context.Context) (Swept, error) {
-	s := sweep{Sweeper: w, first: w.ended == nil, contracts: make(map[string]error)}
+	s := sweep{Sweeper: w, first: w.ended == nil, contracts: make(map[string]error), parents: make(map[string]projector.State)}
 	if s.first {
 		w.ended = make(map[events.Key]uint64)
 	}
@@ -69,7 +69,11 @@ func (w *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 			continue
 		}
 		if err := s.look(ctx, entry); err != nil {
-			return s.Swept, fmt.Errorf("sweep: session %s: %w", entry.Key, err)
+			if ctx.Err() != nil || errors.Is(err, events.ErrUnanswered) || errors.Is(err, events.ErrUnresolved) {
+				return s.Swept, fmt.Errorf("sweep: session %s: %w", entry.Key, err)
+			}
+			// What is wrong with one session holds up no other.
+			w.Logger.Error("the sweep could not make good a session", "session", entry.Key.String(), "error", err)
 		}
 	}
 	return s.Swept, nil
@@ -80,7 +84,8 @@ type sweep struct {
 	*Sweeper
 	Swept
 	first     bool
-	contracts map[string]error // of pinned versions
+	contracts map[string]error           // of pinned versions
+	parents   map[string]projector.State // of live children, by run
 }
 
 func (w *sweep) stuck(key events.Key, run, format string, args ...any) {
@@ -114,6 +119,9 @@ func (w *sweep) look(ctx context.Context, entry events.Entry) error {
 	if err := w.contract(ctx, key.Namespace, run); err != nil {
 		w.stuck(key, run.ID, "no worker of this release may carry it on: %v", err)
 		return nil
+	}
+	if err := w.orphan(ctx, s, run); err != nil {
+		return err
 	}
 	if run.State == projector.StateParked {
 		if err := w.parked(ctx, s, run); err != nil {
@@ -216,14 +224,50 @@ func (w *sweep) parked(ctx context.Context, s *projector.Session, run *projector
 // whether there is one.
 func (w *sweep) child(ctx context.Context, namespace string, c *projector.Child) (ended *projector.Run, known bool, err error) {
 	s, _, err := w.load(ctx, events.Key{Namespace: namespace, Session: c.Session}, 0)
-	if err != nil {
+	switch {
+	case err != nil && (ctx.Err() != nil || errors.Is(err, events.ErrUnanswered)):
 		return nil, false, err
+	case err != nil:
+		return nil, true, nil // it cannot be read, and is listed by its own entry
 	}
 	r := s.Run(c.Run)
 	if r == nil || !r.State.Terminal() {
 		return nil, r != nil, nil
 	}
 	return r, true, nil
+}
+
+// orphan asks a run to stop whose parent has ended without it: the reaction to
+// the parent's end was lost.
+func (w *sweep) orphan(ctx context.Context, s *projector.Session, run *projector.Run) error {
+	if run.Parent == "" || run.Cancel != nil {
+		return nil
+	}
+	key, err := events.KeyOfRun(s.Key.Namespace, run.Parent)
+	if err != nil {
+		return nil
+	}
+	id := key.Namespace + "/" + run.Parent
+	state, known := w.parents[id]
+	if !known {
+		p, _, err := w.load(ctx, key, 0)
+		if err != nil {
+			return err
+		}
+		if r := p.Run(run.Parent); r != nil {
+			state = r.State
+		}
+		w.parents[id] = state
+	}
+	if state != projector.StateFailed && state != projector.StateCancelled {
+		return nil
+	}
+	w.Told++
+	child := events.ChildCall{CallID: run.Admitted.Cause.ID, Session: s.Key.Session, Run: run.ID}
+	if err := w.askToStop(ctx, key.Namespace, run.Parent, &child, "its parent ended: "+string(state)); err != nil {
+		return err
+	}
+	return w.appender().LoadLatest(ctx, s.Key, s)
 }
 
 // deadlines tells a run of those that have passed, and arms the others again

@@ -52,12 +52,12 @@ func (h *Host) Fire(ctx context.Context, t Timer) error {
 	if t.At.After(h.Now()) {
 		return h.Timers.Arm(ctx, t)
 	}
-	return h.folded(ctx, key, 0, func(s *projector.Session) error {
+	return h.folded(ctx, key, 0, func(s *followed) error {
 		run := s.Run(t.Run)
 		if run == nil || run.State.Terminal() || !run.Times(t.CallID, t.At) {
 			return nil
 		}
-		return h.tellFired(ctx, s, t)
+		return h.tellFired(ctx, &s.Session, t)
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
@@ -96,7 +95,10 @@ func (c *controller) Spawn(ctx context.Context, callID, slug string, input json.
 	if err != nil {
 		return nil, &CallError{callID, err.Error()}
 	}
-	return c.open(ctx, callID, session, body, func(*projector.Session) (*events.RunAdmitted, error) {
+	return c.open(ctx, callID, session, body, func(s *projector.Session) (*events.RunAdmitted, error) {
+		if len(s.Runs) > 0 {
+			return nil, &CallError{callID, "the child's session is taken by another run"}
+		}
 		return c.child(ctx, slug, func(v *Version) (string, error) {
 			if len(v.Agent.Input) > 0 {
 				return inputMessage(&v.Agent, input)
@@ -198,6 +200,10 @@ func (c *controller) open(ctx context.Context, callID, session, body string, dec
 	if err := c.hold.alive(); err != nil {
 		return nil, err
 	}
+	ctx, err := c.store.whole(ctx)
+	if err != nil {
+		return nil, fatal(err)
+	}
 	parent := c.run()
 	key := events.Key{Namespace: c.key().Namespace, Session: session}
 	id := events.RunFor(key.Namespace, session, parent.ID, callID)
@@ -291,7 +297,11 @@ func (c *controller) Cancel(ctx context.Context, calls []string) ([]runtime.Agen
 		if run != nil && run.State.Terminal() {
 			return "it had ended already, as " + string(run.State), nil
 		}
-		err := c.host.askToStop(ctx, c.key().Namespace, c.run().ID, &child.ChildCall, "cancelled by its parent")
+		ctx, err := c.store.whole(ctx)
+		if err != nil {
+			return "", err
+		}
+		err = c.host.askToStop(ctx, c.key().Namespace, c.run().ID, &child.ChildCall, "cancelled by its parent")
 		return "it was asked to stop", err
 	})
 }
@@ -355,157 +365,12 @@ func (c *controller) Complete(ctx context.Context, reply *events.Reply) error {
 	if len(active) > 0 {
 		return &CallError{"", fmt.Sprintf("not complete: children are active, by the calls %s; wait for them or cancel them first", strings.Join(active, ", "))}
 	}
-	if err := c.meter.settle(ctx); err != nil {
+	whole, err := c.store.whole(ctx)
+	if err == nil {
+		err = c.meter.settle(whole)
+	}
+	if err != nil {
 		return fatal(err)
 	}
 	return nil
-}
-
-// maxReplies bounds the replies in one answer about children, in bytes.
-const maxReplies = 128 << 10
-
-// trimReplies leaves out what would make an answer too long.
-func trimReplies(infos []runtime.AgentRunInfo) {
-	left := maxReplies
-	for i := range infos {
-		r := infos[i].Reply
-		if r == nil {
-			continue
-		}
-		if left -= len(r.Output) + len(r.Question); left < 0 {
-			infos[i].Reply, infos[i].Note = nil, "its reply was left out of this long answer; ask with get_calls for this call alone"
-			if len(infos) == 1 {
-				infos[i].Note = fmt.Sprintf("its reply is longer than %d bytes and is not shown", maxReplies)
-			}
-		}
-	}
-}
-
-// Wait implements runtime.Controller. Its answer is a function of the fold: what
-// settled, and otherwise whether the time-out's timer has fired.
-func (c *controller) Wait(ctx context.Context, callID string, r runtime.WaitRequest) (*runtime.WaitResult, error) {
-	if err := c.hold.alive(); err != nil {
-		return nil, err
-	}
-	var deadline *time.Time
-	if w := c.run().Wait; w != nil && w.CallID == callID {
-		deadline = w.Deadline
-	} else if r.Timeout > 0 {
-		at := c.host.Now().Add(r.Timeout).UTC()
-		deadline = &at
-	}
-	if err := c.meter.settle(ctx); err != nil {
-		return nil, fatal(err)
-	}
-	var waited []projector.Child
-	err := c.store.park(ctx, func() (*events.RunParked, error) {
-		run := c.run()
-		var err error
-		if waited, err = c.waited(run, r, callID); err != nil {
-			return nil, err
-		}
-		park := &events.RunParked{CallID: callID, Any: r.Any, Messages: r.Messages, Deadline: deadline, Reason: events.ParkChildren}
-		settled := 0
-		for _, child := range waited {
-			park.Dependencies = append(park.Dependencies, child.Run)
-			if child.Settled != nil {
-				settled++
-			}
-		}
-		if len(waited) == 0 {
-			park.Reason = events.ParkMessage
-		}
-		again := run.Wait != nil && run.Wait.CallID == callID
-		switch {
-		case len(waited) > 0 && (settled == len(waited) || r.Any && settled > 0),
-			r.Messages && len(run.Messages) > 0,
-			again && run.Timer != nil:
-			return nil, nil
-		}
-		return park, nil
-	})
-	if err != nil {
-		return nil, fatalWait(err)
-	}
-	return c.waitResult(ctx, waited, r, callID)
-}
-
-func fatalWait(err error) error {
-	if errors.Is(err, runtime.ErrWaiting) {
-		return err
-	}
-	return fatal(err)
-}
-
-// waited returns the children that a wait is for, as the fold has them now. A
-// wait that is made again waits for what it waited for at first.
-func (c *controller) waited(run *projector.Run, r runtime.WaitRequest, callID string) ([]projector.Child, error) {
-	var list []projector.Child
-	for _, id := range r.Calls {
-		child := run.Child(id)
-		if child == nil {
-			return nil, &CallError{id, "is no call of this run that started a child, so there is nothing to wait for"}
-		}
-		if !slices.ContainsFunc(list, func(o projector.Child) bool { return o.CallID == id }) {
-			list = append(list, *child)
-		}
-	}
-	if len(list) > 0 {
-		return list, nil
-	}
-	if w := run.Wait; w != nil && w.CallID == callID {
-		for _, child := range run.Children {
-			if child.Awaited {
-				list = append(list, child)
-			}
-		}
-		return list, nil
-	}
-	// A child that has settled since it was started is one that the model does
-	// not know of yet.
-	for _, child := range run.Children {
-		if !child.Told {
-			list = append(list, child)
-		}
-	}
-	if len(list) == 0 && !r.Messages {
-		return nil, &CallError{"", "there is nothing to wait for: no call is open"}
-	}
-	return list, nil
-}
-
-// waitResult tells what came of a wait. Replies that were too long for the fact
-// are read from the child's own log.
-func (c *controller) waitResult(ctx context.Context, waited []projector.Child, r runtime.WaitRequest, callID string) (*runtime.WaitResult, error) {
-	run := c.run()
-	c.store.telling = nil
-	result := &runtime.WaitResult{Settled: []runtime.AgentRunInfo{}}
-	for i := range waited {
-		child := &waited[i]
-		info := runtime.AgentRunInfo{CallID: child.CallID, Run: child.Run, Session: child.Session, Agent: child.Agent, State: "open"}
-		s := child.Settled
-		if s == nil {
-			result.Pending = append(result.Pending, info)
-			continue
-		}
-		info.State, info.Reply, info.Error = s.Outcome, s.Reply, s.Error
-		if s.Reply == nil && s.Outcome == string(projector.StateCompleted) {
-			ended, err := c.look(ctx, child)
-			if err != nil {
-				return nil, fatal(err)
-			}
-			if ended != nil && ended.Checkpoint != nil {
-				info.Reply = ended.Checkpoint.Reply
-			}
-		}
-		result.Settled = append(result.Settled, info)
-		c.store.telling = append(c.store.telling, child.CallID)
-	}
-	trimReplies(result.Settled)
-	if r.Messages {
-		result.Messages = len(run.Messages)
-	}
-	met := len(waited) > 0 && (len(result.Pending) == 0 || r.Any && len(result.Settled) > 0) || result.Messages > 0
-	result.TimedOut = !met && run.Wait != nil && run.Wait.CallID == callID && run.Timer != nil
-	return result, nil
 }

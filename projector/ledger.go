@@ -55,10 +55,10 @@ func (l *Ledger) Fold(r *events.Record) error {
 		l.reserve(&p)
 	case events.BudgetRefused:
 		a := l.account(p.Run, p.Account)
-		l.spend(a, p.Spent, &p.RequestKey)
+		l.spend(a, p.Spent, p.Revision)
 		a.Refused = &p
 	case events.BudgetSettled:
-		l.spend(l.account(p.Run, nil), p.Spent, nil)
+		l.spend(l.account(p.Run, nil), p.Spent, p.Revision)
 	case events.BudgetToppedUp:
 		l.raise(&p)
 	default:
@@ -99,7 +99,7 @@ func (l *Ledger) reserve(p *events.BudgetReserved) {
 	if a.newest == p.RequestKey {
 		return
 	}
-	l.spend(a, p.Spent, &p.RequestKey)
+	l.spend(a, p.Spent, p.Revision)
 	a.newest = p.RequestKey
 	a.Open = append(a.Open, p.RequestKey)
 	a.Refused = nil
@@ -109,7 +109,7 @@ func (l *Ledger) reserve(p *events.BudgetReserved) {
 // spend brings an account up to date. A request is answered when its run has
 // advanced since, or when the claim that made it has said something more; one
 // of an earlier claim that did not is never heard of again.
-func (l *Ledger) spend(a *Account, s events.BudgetSpent, next *events.RequestKey) {
+func (l *Ledger) spend(a *Account, s events.BudgetSpent, revision uint64) {
 	added := a.spent(s)
 	l.line(a, func(a *Account) { a.Tokens = a.Tokens.Add(added) })
 	a.Committed = most(a.Committed, s.Committed)
@@ -119,9 +119,12 @@ func (l *Ledger) spend(a *Account, s events.BudgetSpent, next *events.RequestKey
 		}
 		a.Other[s.Epoch] = most(a.Other[s.Epoch], s.Other)
 	}
-	a.Open = slices.DeleteFunc(a.Open, func(k events.RequestKey) bool {
-		return k.Epoch == s.Epoch || next != nil && k.Revision < next.Revision
-	})
+	a.Open = slices.DeleteFunc(a.Open, func(k events.RequestKey) bool { return answered(k, s.Epoch, revision) })
+}
+
+// answered reports whether what a claim says at a revision is about a request.
+func answered(k events.RequestKey, epoch, revision uint64) bool {
+	return k.Epoch == epoch || k.Revision < revision
 }
 
 // spent returns what totals add to what the account has. A claim that was taken
@@ -130,10 +133,10 @@ func (a *Account) spent(s events.BudgetSpent) events.Usage {
 	return subtract(most(a.Committed, s.Committed), a.Committed).Add(subtract(most(a.Other[s.Epoch], s.Other), a.Other[s.Epoch]))
 }
 
-// Settled reports whether the account has what totals say, and no request of
-// that claim open.
-func (a *Account) Settled(s events.BudgetSpent) bool {
-	return a.spent(s) == (events.Usage{}) && !slices.ContainsFunc(a.Open, func(k events.RequestKey) bool { return k.Epoch == s.Epoch })
+// Settled reports whether the account has what totals say at a revision, and no
+// request open that they answer.
+func (a *Account) Settled(s events.BudgetSpent, revision uint64) bool {
+	return a.spent(s) == (events.Usage{}) && !slices.ContainsFunc(a.Open, func(k events.RequestKey) bool { return answered(k, s.Epoch, revision) })
 }
 
 // most returns the larger of two totals: totals only grow.

@@ -104,8 +104,9 @@ func (p *plainLedger) account(run string) *projector.Account {
 		case events.BudgetReserved:
 			a.Refused = nil
 			open := true
-			p.each(run, func(j int, s events.BudgetSpent, next *events.RequestKey, _ any) {
-				if j > i && (s.Epoch == k.Epoch || next != nil && next.Revision > k.Revision) {
+			p.each(run, func(j int, s events.BudgetSpent, next *events.RequestKey, later any) {
+				settled, _ := later.(events.BudgetSettled)
+				if j > i && (s.Epoch == k.Epoch || next != nil && next.Revision > k.Revision || settled.Revision > k.Revision) {
 					open = false
 				}
 			})

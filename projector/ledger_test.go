@@ -219,7 +219,7 @@ func TestWhatClaimsLostAddsUpAndCountsOnce(t *testing.T) {
 		{spent(4, tokens(20, 2), tokens(2, 0)), tokens(30, 2)},
 	} {
 		h.append(t, top, events.BudgetSettled{Run: top, Spent: s.spent})
-		if a := h.ledger(t).Accounts[top]; a.Tokens != s.want || !a.Settled(s.spent) {
+		if a := h.ledger(t).Accounts[top]; a.Tokens != s.want || !a.Settled(s.spent, 0) {
 			t.Errorf("after settlement %d the tokens are %+v, want %+v", i, a.Tokens, s.want)
 		}
 	}
