@@ -120,7 +120,7 @@ func (h *Host) followRun(ctx context.Context, s *projector.Session, run *project
 	switch {
 	case t.Name == typeAdmitted && !ended:
 		return h.armDeadline(ctx, namespace, run)
-	case t.Name == typeParked && run.State == projector.StateParked:
+	case t.Name == typeParked && !run.State.Terminal():
 		return h.armWait(ctx, namespace, run)
 	case t.Name == typeCancelRequested && !run.State.Terminal():
 		if err := h.Signals.Send(s.Key); err != nil {

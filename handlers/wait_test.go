@@ -347,18 +347,7 @@ func TestAMessageThatComesAtTheEndStaysInTheConversation(t *testing.T) {
 	}
 }
 
-func TestASpawnIsOneChildByItsCallAndRefusesOtherArguments(t *testing.T) {
-	w, worker, parent := kin(t, runtimetest.Calls(spawn("child", "now")), runtimetest.CompleteQuoting())
-	// Somebody else has used the call's identity for something else.
-	e := handlerstest.Start("call_0_0", "child", "mine")
-	e.Source, e.Data = parent, []byte(`{"agent":"child","message":"mine","session":"`+events.ChildSession("ns", parent, "call_0_0")+`"}`)
-	admit(t, worker, e)
-	worker.Settle()
-	if outcome, text := answered(t, w, parent, "call_0_0"); outcome != events.OutcomeError || !strings.Contains(text, "other arguments") {
-		t.Errorf("the call is %s: %s", outcome, text)
-	}
-	completed(t, w, parent)
-
+func TestASpawnThatIsMadeAgainAfterACrashIsOneChild(t *testing.T) {
 	w, helper, parent := kin(t, runtimetest.Calls(spawn("child", "now"), wait(`{}`)), runtimetest.CompleteQuoting())
 	first := w.Start(t.Context(), func(a handlerstest.Append) (eventstest.Fault, bool) {
 		return eventstest.AnswerLost, a.Type == factAdmitted && a.Run != parent

@@ -57,6 +57,13 @@ func (w *World) Items() (n int, pending []int) {
 	return len(w.work), pending
 }
 
+// Item returns a work item's hint.
+func (w *World) Item(n int) events.Hint {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.work[n].hint
+}
+
 // AttendTo attends to one work item. One that was acknowledged before comes again
 // because that was lost: only this delivery can end it. It reports whether it is
 // acknowledged now.
