@@ -18,6 +18,10 @@ type Role struct {
 	Holder string        // this process
 	TTL    time.Duration // how long the role outlives its last renewal, in whole seconds; DefaultLeaseTTL when zero
 
+	// Gone tells that a holder is known to have ended, so that its role need
+	// not be waited out. Optional.
+	Gone func(holder string) bool
+
 	revision uint64 // of this process's entry; 0 when it has none
 }
 
@@ -48,7 +52,8 @@ func (r *Role) Hold(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("look for the holder of role %s: %w", r.Name, err)
 	}
 	var entry roleEntry
-	if !m.gone() && json.Unmarshal(m.Data, &entry) == nil && entry.Holder != r.Holder {
+	held := !m.gone() && json.Unmarshal(m.Data, &entry) == nil && entry.Holder != r.Holder
+	if held && (r.Gone == nil || !r.Gone(entry.Holder)) {
 		return false, nil
 	}
 	r.revision, err = r.put(ctx, at, m.Sequence)

@@ -29,15 +29,19 @@ func TestARoleHasOneHolderUntilItIsReleasedOrNotRenewed(t *testing.T) {
 		hold(second, true)
 		hold(first, false)
 		hold(role("w2"), true) // the same process, which has forgotten
+		next := role("w2, started again")
+		next.Gone = func(holder string) bool { return holder == "w2" }
+		hold(next, true)
+		hold(second, false)
 		jetstreamtest.Eventually(t, "the role to be free", func() bool {
 			held, err := first.Hold(t.Context())
 			return err == nil && held
 		})
-		hold(second, false)
-		if err := second.Release(t.Context()); err != nil {
+		hold(next, false)
+		if err := next.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		hold(second, false)
+		hold(next, false)
 		hold(first, true)
 	})
 }

@@ -83,7 +83,7 @@ func New(o Options) *Host {
 	}
 	return &Host{Host: shared, options: o, log: log, leases: l, work: work, timers: t, public: public, ready: make(chan struct{}),
 		commands: &jetstream.Commands{Conn: o.Conn}, api: &handlers.API{Host: shared, Lister: List{o.Conn}, Notes: l},
-		keeper: &keeper{host: shared, conn: o.Conn, log: log, leases: l, ttl: o.TTL, interval: o.Sweep, worker: o.Worker, path: o.ListPath, meter: o.Stuck},
+		keeper: &keeper{host: shared, conn: o.Conn, log: log, leases: l, ttl: o.TTL, interval: o.Sweep, worker: o.Worker, path: o.ListPath, gone: o.Gone, meter: o.Stuck},
 		dispatcher: &handlers.Dispatcher{Host: shared, Worker: o.Worker, Leases: l, Models: o.Models, Executors: o.Executors,
 			Services: services{o.Conn}, Tree: o.Tree, TTL: o.TTL, Slots: o.Slots, Grace: o.Grace, Gone: o.Gone}}
 }

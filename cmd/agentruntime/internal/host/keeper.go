@@ -27,6 +27,7 @@ type keeper struct {
 	interval time.Duration // between two sweeps
 	worker   string
 	path     string // of the list's file
+	gone     func(worker string) bool
 	meter    func(stuck int)
 }
 
@@ -74,7 +75,7 @@ func (k *keeper) run(ctx context.Context) error {
 	if model.Anew != nil {
 		k.host.Logger.Warn("the list of runs is built anew", "reason", model.Anew)
 	}
-	role := &jetstream.Role{Conn: k.conn, Name: "keeper", Holder: k.worker, TTL: roleTTL}
+	role := &jetstream.Role{Conn: k.conn, Name: "keeper", Holder: k.worker, TTL: roleTTL, Gone: k.gone}
 	defer func() { _ = role.Release(context.WithoutCancel(ctx)) }() // it ends by itself otherwise
 	for ctx.Err() == nil {
 		sent := time.Now()
