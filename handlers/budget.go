@@ -38,7 +38,7 @@ func (h *Host) onLedger(ctx context.Context, namespace, root string, decide func
 					return fmt.Errorf("read the ledger of %s: %w", root, err)
 				}
 			}
-			_, err := appender.Commit(ctx, key, l, func() (*events.Event, error) {
+			committed, err := appender.Commit(ctx, key, l, func() (*events.Event, error) {
 				run, payload, err := decide(l)
 				if payload == nil || err != nil {
 					return nil, err
@@ -49,6 +49,17 @@ func (h *Host) onLedger(ctx context.Context, namespace, root string, decide func
 				}
 				return e, err
 			})
+			if err == nil && committed == nil {
+				// Nothing was appended that could have been fenced: it counts
+				// only when it was decided on the newest ledger.
+				before := l.At.Sequence
+				if err := appender.LoadLatest(ctx, key, l); err != nil {
+					return fmt.Errorf("read the ledger of %s: %w", root, err)
+				}
+				if l.At.Sequence != before {
+					continue
+				}
+			}
 			if err == nil {
 				if read != nil {
 					read(l)

@@ -205,6 +205,10 @@ func (w *sweep) parked(ctx context.Context, s *projector.Session, run *projector
 	if err := w.deadlines(ctx, s, run); err != nil {
 		return err
 	}
+	// Telling it folds whatever came first, its end included.
+	if run = s.Current(); run.State != projector.StateParked {
+		return nil
+	}
 	if run.Wait.Reason == events.ParkBudget && !run.Satisfied() {
 		if err := w.budget(ctx, s.Key.Namespace, run); err != nil {
 			return err
@@ -274,12 +278,15 @@ func (w *sweep) orphan(ctx context.Context, s *projector.Session, run *projector
 // after a start.
 func (w *sweep) deadlines(ctx context.Context, s *projector.Session, run *projector.Run) error {
 	timers := []Timer{{Namespace: s.Key.Namespace, Run: run.ID, CallID: run.Wait.CallID}, {Namespace: s.Key.Namespace, Run: run.ID}}
-	for i, at := range []*time.Time{run.Wait.Deadline, run.Admitted.Deadline} {
+	moments := []*time.Time{run.Wait.Deadline, run.Admitted.Deadline}
+	for i, at := range moments {
 		if at == nil {
 			continue
 		}
 		timers[i].At = *at
 		switch {
+		case s.Current().State != projector.StateParked:
+			return nil
 		case !at.After(w.Now()):
 			if err := w.tellFired(ctx, s, timers[i]); err != nil {
 				return err

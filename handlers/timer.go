@@ -49,13 +49,13 @@ func (h *Host) Fire(ctx context.Context, t Timer) error {
 	if err != nil {
 		return nil // no run has such an id
 	}
-	if t.At.After(h.Now()) {
-		return h.Timers.Arm(ctx, t)
-	}
 	return h.folded(ctx, key, 0, func(s *followed) error {
 		run := s.Run(t.Run)
 		if run == nil || run.State.Terminal() || !run.Times(t.CallID, t.At) {
 			return nil
+		}
+		if t.At.After(h.Now()) {
+			return h.Timers.Arm(ctx, t)
 		}
 		return h.tellFired(ctx, &s.Session, t)
 	})
