@@ -77,7 +77,7 @@ type CheckpointCommitted struct {
 // once it is admitted: they derive from the call.
 type ChildCall struct {
 	CallID  string `json:"call_id"`
-	Agent   string `json:"agent,omitempty"` // empty for continue_agent
+	Agent   string `json:"agent"`
 	Session string `json:"session"`
 	Run     string `json:"run"`
 }
@@ -95,6 +95,8 @@ type RunParked struct {
 	Messages     bool       `json:"messages,omitempty"`     // a message wakes it too
 	Deadline     *time.Time `json:"deadline,omitempty"`
 	Raises       uint64     `json:"raises,omitempty"` // top-ups that the ledger had when it refused
+	Budget       string     `json:"budget,omitempty"` // run whose budget is spent
+	Spent        string     `json:"spent,omitempty"`  // what of it: steps, input_tokens or output_tokens
 	Reason       string     `json:"reason"`
 }
 

@@ -32,6 +32,7 @@ type BudgetSpent struct {
 	Committed Usage  `json:"committed"`      // of committed responses
 	Other     Usage  `json:"other,omitzero"` // of this claim's requests that led to no committed response
 	Epoch     uint64 `json:"epoch"`          // of the claim that Other is of
+	Since     uint64 `json:"since"`          // revision at which that claim began: earlier requests of earlier claims were answered
 }
 
 // BudgetRefused records that a request was not allowed.
@@ -45,9 +46,9 @@ type BudgetRefused struct {
 
 // BudgetSettled brings the account of a run up to date when its claim ends.
 type BudgetSettled struct {
-	Run      string      `json:"run"`
-	Revision uint64      `json:"revision"` // of its checkpoint: earlier requests were answered
-	Spent    BudgetSpent `json:"spent"`
+	Run     string      `json:"run"`
+	Spent   BudgetSpent `json:"spent"`
+	Aborted bool        `json:"aborted,omitempty"` // its last request was given up before an answer
 }
 
 // BudgetToppedUp raises the limit of a run. Limits that it does not name, and

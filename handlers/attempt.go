@@ -18,6 +18,8 @@ type errand struct {
 	d       *Dispatcher
 	facts   int // folded beyond the snapshot when the errand began
 	attempt atomic.Pointer[attempt]
+
+	signalled atomic.Bool // while there was no attempt yet
 }
 
 var _ events.Errand = (*errand)(nil)
@@ -40,11 +42,16 @@ func (e *errand) Drive(ctx context.Context) error {
 	if err := e.d.mayClaim(ctx, e.Session, run); err != nil {
 		return err
 	}
-	version, err := e.d.admitted(ctx, e.Key.Namespace, run.ID, &run.Admitted)
-	if err != nil {
-		return err
+	// To end a run takes no version of its agent.
+	ends := run.Cancel != nil || run.Expired || run.Failures >= MaxFailures
+	var version *Version
+	if !ends {
+		var err error
+		if version, err = e.d.admitted(ctx, e.Key.Namespace, run.ID, &run.Admitted); err != nil {
+			return err
+		}
 	}
-	if c := run.Checkpoint; c != nil && c.Version != projector.CheckpointVersion {
+	if c := run.Checkpoint; !ends && c != nil && c.Version != projector.CheckpointVersion {
 		return &runtime.ContractError{RunID: run.ID, Version: c.Version, BinaryVersion: projector.CheckpointVersion, Contract: c.ContractHash, BinaryContract: run.Admitted.Contract}
 	}
 	// Who asks the run to stop after the claim is heard; what was asked before
@@ -52,6 +59,8 @@ func (e *errand) Drive(ctx context.Context) error {
 	stopListening, err := e.d.Signals.Listen(e.Key, func() {
 		if a := e.attempt.Load(); a != nil {
 			go a.lookForCancel()
+		} else {
+			e.signalled.Store(true)
 		}
 	})
 	if err != nil {
@@ -64,6 +73,9 @@ func (e *errand) Drive(ctx context.Context) error {
 	}
 	e.attempt.Store(a)
 	defer e.attempt.Store(nil)
+	if e.signalled.Load() {
+		go a.lookForCancel()
+	}
 	a.store.since, e.facts = e.facts, 0
 	defer a.hold.end(context.WithoutCancel(ctx))
 	err = a.carryOut(ctx)
@@ -119,7 +131,7 @@ func (d *Dispatcher) claim(ctx context.Context, s *projector.Session, run string
 	}
 	a := &attempt{d: d, run: run, version: v, store: &store{host: d.Host, session: s, run: run, claim: claim, version: v}}
 	a.store.at.Store(s.At.Sequence)
-	a.meter = &meter{host: d.Host, store: a.store, namespace: s.Key.Namespace}
+	a.meter = &meter{host: d.Host, store: a.store, namespace: s.Key.Namespace, since: revision(s.Run(run))}
 	if a.hold, err = take(ctx, d.Leases, s.Key, Lease{Worker: d.Worker, Claim: claim.ID, Epoch: claim.Epoch}, d.TTL, d.Now); err != nil {
 		return nil, errors.Join(err, a.end(ctx, events.RunReleased{Reason: "no lease"}))
 	}
@@ -347,7 +359,7 @@ func (a *attempt) overdrawn(ctx context.Context, cause error) (bool, error) {
 		if a.current().Raises > refused.Raises {
 			return nil, nil
 		}
-		return &events.RunParked{Reason: events.ParkBudget, Raises: refused.Raises}, nil
+		return &events.RunParked{Reason: events.ParkBudget, Raises: refused.Raises, Budget: refused.By, Spent: refused.What}, nil
 	})
 	switch {
 	case errors.Is(err, runtime.ErrWaiting):

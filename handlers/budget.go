@@ -85,6 +85,7 @@ type meter struct {
 	store     *store
 	namespace string
 
+	since    uint64 // revision at which the claim began
 	key      events.RequestKey
 	reserved bool         // key is reserved, and no answer has come
 	begun    bool         // key is one of this claim
@@ -112,7 +113,7 @@ func (m *meter) next() {
 }
 
 func (m *meter) spent() events.BudgetSpent {
-	s := events.BudgetSpent{Other: m.other, Epoch: m.store.claim.Epoch}
+	s := events.BudgetSpent{Other: m.other, Epoch: m.store.claim.Epoch, Since: m.since}
 	if c := m.run().Checkpoint; c != nil {
 		s.Committed = c.Usage
 	}
@@ -191,10 +192,10 @@ func (m *meter) settle(ctx context.Context) error {
 		return nil
 	}
 	err := m.host.onLedger(ctx, m.namespace, run.Root, func(l *projector.Ledger) (string, any, error) {
-		if a := l.Accounts[run.ID]; a == nil || a.Settled(spent, at) {
+		if a := l.Accounts[run.ID]; a == nil || a.Settled(spent) {
 			return "", nil, nil
 		}
-		return run.ID, events.BudgetSettled{Run: run.ID, Revision: at, Spent: spent}, nil
+		return run.ID, events.BudgetSettled{Run: run.ID, Spent: spent, Aborted: m.reserved}, nil
 	}, nil)
 	if err == nil {
 		m.settled = spent
@@ -227,6 +228,9 @@ func (a *admission) topUp(ctx context.Context) (*Admission, error) {
 	if add.Steps < 0 || add.InputTokens < 0 || add.OutputTokens < 0 || !counts(&add) {
 		return nil, reject(RejectMalformed, "at least one of steps, input_tokens and output_tokens must be positive, and none negative")
 	}
+	if max(add.Steps, add.InputTokens, add.OutputTokens) > maxAmount {
+		return nil, reject(RejectMalformed, "at most %d of each can be added at a time", int64(maxAmount))
+	}
 	key, err := a.target(data.Run)
 	if err != nil {
 		return nil, err
@@ -234,6 +238,17 @@ func (a *admission) topUp(ctx context.Context) (*Admission, error) {
 	run, err := a.find(ctx, key, data.Run)
 	if err != nil {
 		return nil, err
+	}
+	if run.State.Terminal() {
+		// The same command again is answered as it was the first time.
+		l, err := a.host.ledger(ctx, a.namespace, run.Root)
+		if err != nil {
+			return nil, err
+		}
+		if !l.Knows(a.cause) {
+			return nil, reject(RejectEnded, "run %s has ended, and its budget with it; run.retry starts another with a budget of its own", data.Run)
+		}
+		return &Admission{Run: data.Run, Session: key.Session}, nil
 	}
 	limit := run.Admitted.Budget
 	for name, pair := range map[string][2]int64{"steps": {add.Steps, of(limit).Steps}, "input_tokens": {add.InputTokens, of(limit).InputTokens}, "output_tokens": {add.OutputTokens, of(limit).OutputTokens}} {
@@ -247,6 +262,9 @@ func (a *admission) topUp(ctx context.Context) (*Admission, error) {
 	err = a.host.topUp(ctx, a.namespace, run, a.cause, add)
 	return &Admission{Run: data.Run, Session: key.Session}, err
 }
+
+// maxAmount is the largest amount of a budget and of a top-up.
+const maxAmount = 1_000_000_000_000
 
 func of(b *events.Budget) events.Budget {
 	if b == nil {
@@ -286,11 +304,18 @@ func (h *Host) topUp(ctx context.Context, namespace string, run *projector.Run, 
 	return nil
 }
 
-// raised tells a refused run that its ledger was topped up.
+// raised tells a refused run that its ledger was topped up, unless it has ended.
 func (h *Host) raised(ctx context.Context, namespace, run string, raises uint64) error {
 	key, err := events.KeyOfRun(namespace, run)
 	if err != nil {
 		return err
+	}
+	s, err := h.Latest(ctx, key)
+	if err != nil {
+		return err
+	}
+	if r := s.Run(run); r == nil || r.State.Terminal() {
+		return nil
 	}
 	return h.notify(ctx, key, run, events.Derive(26, "raised", run, fmt.Sprint(raises)), events.BudgetRaised{Raises: raises})
 }

@@ -50,8 +50,18 @@ func (a *admission) cancel(ctx context.Context) (*Admission, error) {
 	if reason == "" {
 		reason = "cancelled on request"
 	}
-	return admitted, a.host.notify(ctx, key, data.Run, id,
-		events.CancelRequested{Reason: bounded(a.host.Redactor.Redact(reason), maxErrorText)})
+	err = a.host.notify(ctx, key, data.Run, id, events.CancelRequested{Reason: bounded(a.host.Redactor.Redact(reason), maxErrorText)})
+	if err != nil {
+		return nil, err
+	}
+	// The run may have ended before the request stood.
+	if run, err = a.find(ctx, key, data.Run); err == nil && run.State.Terminal() {
+		var asked bool
+		if asked, err = a.heard(ctx, key, data.Run, id); err == nil && !asked {
+			admitted.Ended = run.State
+		}
+	}
+	return admitted, err
 }
 
 // find returns a run that a command names, as the log's leader knows it.

@@ -179,8 +179,8 @@ func checkTree(d *events.AgentDefinition, wrong func(field, format string, args 
 	switch d.OnBudget {
 	case "", events.OnBudgetFail:
 	case events.OnBudgetHold:
-		if b == nil {
-			wrong("on_budget", "hold needs a budget")
+		if !counts(b) {
+			wrong("on_budget", "hold needs a budget of steps or tokens; a time-out cannot be topped up")
 		}
 	default:
 		wrong("on_budget", "%q is none of fail, hold", d.OnBudget)
@@ -192,6 +192,9 @@ func checkTree(d *events.AgentDefinition, wrong func(field, format string, args 
 		if n < 0 {
 			wrong(field, "must not be negative; 0 is unlimited")
 		}
+	}
+	if b.Timeout != "" && d.Limits.Timeout != "" {
+		wrong("budget.timeout", "limits.timeout says the same; give one of them")
 	}
 	if !isDuration(b.Timeout) {
 		wrong("budget.timeout", "%q must be a positive duration such as 30s", b.Timeout)

@@ -57,6 +57,9 @@ func (a *admission) heard(ctx context.Context, key events.Key, run, id string) (
 	}
 	for after := uint64(0); after < s.At.Sequence; {
 		records, err := a.host.Log.Read(ctx, key, after, events.MaxRead)
+		if err == nil && len(records) == 0 {
+			err = a.host.Pause(ctx, readPause)
+		}
 		if err != nil {
 			return false, err
 		}

@@ -1,8 +1,11 @@
 package handlers
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
+	"io"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
@@ -17,6 +20,28 @@ type Snapshots interface {
 
 // SnapshotEvery is the number of facts after which a worker writes a snapshot.
 const SnapshotEvery = 256
+
+// compress packs a snapshot: a parent of a thousand children has close to a
+// megabyte of it, which is what the server carries, and most of that repeats.
+func compress(data []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	return b.Bytes(), err
+}
+
+func decompress(data []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
+}
 
 // snapshot is a fold with what proves that it is one of this log.
 type snapshot struct {
@@ -33,6 +58,9 @@ func (h *Host) restore(ctx context.Context, key events.Key) *projector.Session {
 	fresh := &projector.Session{}
 	data, err := h.Snapshots.Get(ctx, key)
 	if err != nil || data == nil {
+		return fresh
+	}
+	if data, err = decompress(data); err != nil {
 		return fresh
 	}
 	var s snapshot
@@ -61,6 +89,9 @@ func (h *Host) keep(ctx context.Context, s *projector.Session, fenced bool) {
 		return
 	}
 	data, err := events.Marshal(snapshot{projector.FoldVersion, events.Derive(52, string(state)), state})
+	if err == nil {
+		data, err = compress(data)
+	}
 	if err == nil {
 		err = h.Snapshots.Put(ctx, s.Key, data)
 	}

@@ -27,6 +27,8 @@ type store struct {
 	judged  uint64        // the fold's position when a wait was last answered
 	telling []string      // calls whose child's end the result tells that is committed next
 
+	dispatched map[string]bool // calls that may start a child and were dispatched under this claim
+
 	lease      context.Context // of the claim
 	progressed func()          // called after each commit
 }
@@ -125,8 +127,22 @@ func (s *store) SaveCheckpoint(ctx context.Context, c *projector.Checkpoint) err
 	})
 	if r != nil {
 		s.telling = nil
+		s.noteDispatched(c)
 	}
 	return err
+}
+
+// noteDispatched remembers what this claim dispatched: nobody else can carry it
+// out.
+func (s *store) noteDispatched(c *projector.Checkpoint) {
+	for _, call := range c.Calls {
+		if _, _, ok := runtime.ChildOf(s.version.Subagents, &call.ToolCall); ok && call.State == events.CallDispatched {
+			if s.dispatched == nil {
+				s.dispatched = make(map[string]bool)
+			}
+			s.dispatched[call.ID] = true
+		}
+	}
 }
 
 // answersWait reports whether a checkpoint holds the answer of a wait: a function
@@ -152,12 +168,27 @@ func (s *store) opened(old, c *projector.Checkpoint) []events.ChildCall {
 			continue
 		case slug != "":
 			session = events.ChildSession(s.session.Key.Namespace, s.run, call.ID)
-		case !ownsSession(s.session, session):
-			continue
+		default:
+			if slug = agentOf(s.session, session); slug == "" {
+				continue
+			}
 		}
 		list = append(list, events.ChildCall{CallID: call.ID, Agent: slug, Session: session, Run: events.RunFor(s.session.Key.Namespace, session, s.run, call.ID)})
 	}
 	return list
+}
+
+// agentOf returns the agent of a child's session, or nothing for a session that
+// is not that of a child.
+func agentOf(s *projector.Session, session string) string {
+	for i := range s.Runs {
+		for _, c := range s.Runs[i].Children {
+			if c.Session == session {
+				return c.Agent
+			}
+		}
+	}
+	return ""
 }
 
 // park closes the claim with what decide returns, and returns an error that is

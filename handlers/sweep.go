@@ -32,6 +32,7 @@ type Sweeper struct {
 	Saw      func(ctx context.Context, s *projector.Session) error
 
 	ended map[events.Key]uint64 // sessions that had ended, by how many facts they had
+	swept bool                  // a whole sweep was made
 }
 
 // Stuck is a run that has not ended and that nothing will wake.
@@ -50,12 +51,12 @@ type Swept struct {
 	Stuck  []Stuck
 }
 
-// Sweep looks at every session once. The first sweep of a process takes no lease
+// Sweep looks at every session once. The first whole sweep of a process takes no lease
 // for a sign of life and arms every timer again: it follows a start, and much
 // may have been lost.
 func (w *Sweeper) Sweep(ctx context.Context) (Swept, error) {
-	s := sweep{Sweeper: w, first: w.ended == nil, contracts: make(map[string]error), parents: make(map[string]projector.State)}
-	if s.first {
+	s := sweep{Sweeper: w, first: !w.swept, contracts: make(map[string]error), parents: make(map[string]projector.State)}
+	if w.ended == nil {
 		w.ended = make(map[events.Key]uint64)
 	}
 	for entry, err := range w.Sessions.Sessions(ctx, "") {
@@ -76,6 +77,7 @@ func (w *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 			w.Logger.Error("the sweep could not make good a session", "session", entry.Key.String(), "error", err)
 		}
 	}
+	w.swept = true
 	return s.Swept, nil
 }
 
@@ -98,8 +100,8 @@ func (w *sweep) look(ctx context.Context, entry events.Entry) error {
 	key := entry.Key
 	s, _, err := w.load(ctx, key, 0)
 	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if ctx.Err() != nil || errors.Is(err, events.ErrUnanswered) {
+			return err
 		}
 		w.Logger.Error("the sweep cannot read a session", "session", key.String(), "error", err)
 		w.stuck(key, "", "its log cannot be read: %v", err)
@@ -263,7 +265,7 @@ func (w *sweep) orphan(ctx context.Context, s *projector.Session, run *projector
 		}
 		w.parents[id] = state
 	}
-	if state != projector.StateFailed && state != projector.StateCancelled {
+	if !state.Terminal() {
 		return nil
 	}
 	w.Told++

@@ -18,8 +18,9 @@ type Timer struct {
 	At        time.Time
 }
 
-// Timers fires at a time, never before it. A run has at most one timer of each
-// kind. A firing may come more than once, late, or not at all: it is a hint.
+// Timers fires at a time, never before it. A run has at most one timer for each
+// call and one for its deadline. A firing may come more than once, late, or not
+// at all: it is a hint.
 type Timers interface {
 	Arm(ctx context.Context, t Timer) error
 	Disarm(ctx context.Context, t Timer) error
@@ -43,7 +44,8 @@ func (h *Host) armDeadline(ctx context.Context, namespace string, run *projector
 
 // Fire tells a run that a timer has fired. Nil means that everything it causes
 // is stored and the firing may be acknowledged. A timer that no longer means
-// anything says nothing, and one that came early is armed again.
+// anything says nothing; one that came before its time by this process's clock
+// is an *EarlyError, and is to be handed out again.
 func (h *Host) Fire(ctx context.Context, t Timer) error {
 	key, err := events.KeyOfRun(t.Namespace, t.Run)
 	if err != nil {
@@ -54,12 +56,19 @@ func (h *Host) Fire(ctx context.Context, t Timer) error {
 		if run == nil || run.State.Terminal() || !run.Times(t.CallID, t.At) {
 			return nil
 		}
-		if t.At.After(h.Now()) {
-			return h.Timers.Arm(ctx, t)
+		if early := t.At.Sub(h.Now()); early > 0 {
+			return &EarlyError{early}
 		}
 		return h.tellFired(ctx, &s.Session, t)
 	})
 }
+
+// EarlyError is a timer that fired before its time: the server's clock is ahead.
+type EarlyError struct {
+	By time.Duration
+}
+
+func (e *EarlyError) Error() string { return fmt.Sprintf("the timer fired %s early", e.By) }
 
 // tellFired appends that a deadline has passed, unless that was told, and hints
 // whoever waited for it.

@@ -117,7 +117,7 @@ func (c *controller) Spawn(ctx context.Context, callID, slug string, input json.
 // Continue implements runtime.Controller: a new run in the session of a child of
 // this session, once its last run has ended.
 func (c *controller) Continue(ctx context.Context, callID, session, prompt string) (*runtime.AgentRunInfo, error) {
-	if !ownsSession(c.store.session, session) {
+	if agentOf(c.store.session, session) == "" {
 		return nil, &runtime.DeniedError{Reason: fmt.Sprintf("session %q is not that of a child of this session", bounded(session, maxNamed))}
 	}
 	body, err := causeBody(map[string]any{"session": session, "prompt": prompt})
@@ -133,14 +133,6 @@ func (c *controller) Continue(ctx context.Context, callID, session, prompt strin
 			return nil, &CallError{session, fmt.Sprintf("its run %s has not ended; wait for it or cancel it first", last.ID)}
 		}
 		return c.child(ctx, last.Admitted.Agent, func(*Version) (string, error) { return prompt, nil })
-	})
-}
-
-// ownsSession reports whether a session is that of a child of one of the
-// session's runs.
-func ownsSession(s *projector.Session, session string) bool {
-	return slices.ContainsFunc(s.Runs, func(r projector.Run) bool {
-		return slices.ContainsFunc(r.Children, func(c projector.Child) bool { return c.Session == session })
 	})
 }
 
@@ -230,6 +222,9 @@ func (c *controller) open(ctx context.Context, callID, session, body string, dec
 		e.AuthType, e.AuthID = parent.AuthType, parent.AuthID
 		return e, c.host.offload(ctx, e)
 	})
+	if err != nil && !c.store.dispatched[callID] {
+		s, err = c.refuse(ctx, key, id, cause, err)
+	}
 	if err != nil {
 		return nil, fatal(err)
 	}
@@ -237,6 +232,29 @@ func (c *controller) open(ctx context.Context, callID, session, body string, dec
 	// The same call made again is answered with the same words, however far the
 	// child has come meanwhile.
 	return &runtime.AgentRunInfo{CallID: callID, Run: id, Session: session, Agent: s.Run(id).Admitted.Agent, State: "started"}, nil
+}
+
+// refuse settles that a call of an earlier claim starts nothing: the worker that
+// had that claim may be alive and about to admit the run. It is asked to stop
+// first, so that an admission that comes yet admits it as cancelled; one that
+// was there before makes the refusal void.
+func (c *controller) refuse(ctx context.Context, key events.Key, run string, cause events.Cause, refusal error) (*projector.Session, error) {
+	var fatalError runtime.FatalToolError
+	if refusal = fatal(refusal); errors.As(refusal, &fatalError) {
+		return nil, refusal
+	}
+	child := events.ChildCall{CallID: cause.ID, Session: key.Session, Run: run}
+	if err := c.host.askToStop(ctx, key.Namespace, cause.Source, &child, "its call was refused"); err != nil {
+		return nil, err
+	}
+	s, err := c.host.Latest(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if found := s.Run(run); found == nil || found.Admitted.Cause != cause {
+		return nil, refusal
+	}
+	return s, nil
 }
 
 // describe is what a parent is told of a child.
@@ -329,14 +347,11 @@ func (c *controller) each(ctx context.Context, calls []string, do func(context.C
 		info := runtime.AgentRunInfo{CallID: list[i].CallID, Run: list[i].Run, Session: list[i].Session, Agent: list[i].Agent, State: "not_started"}
 		if run != nil {
 			info = describe(run, list[i].CallID)
-			if run.State.Terminal() {
-				c.store.telling = append(c.store.telling, list[i].CallID)
-			}
 		}
 		info.Note = note
 		infos = append(infos, info)
 	}
-	trimReplies(infos)
+	c.store.telling = trimAnswer(infos)
 	return infos, nil
 }
 

@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -15,22 +14,35 @@ import (
 // maxReplies bounds the replies in one answer about children, in bytes.
 const maxReplies = 128 << 10
 
-// trimReplies leaves out what would make an answer too long.
-func trimReplies(infos []runtime.AgentRunInfo) {
+// trimAnswer leaves out of an answer about several children what would make it
+// too long, and returns the calls whose end it tells whole.
+func trimAnswer(infos []runtime.AgentRunInfo) (told []string) {
 	left := maxReplies
 	for i := range infos {
-		r := infos[i].Reply
-		if r == nil {
+		info := &infos[i]
+		if info.State == stateOpen || !projector.State(info.State).Terminal() {
 			continue
 		}
-		if left -= len(r.Output) + len(r.Question); left < 0 {
-			infos[i].Reply, infos[i].Note = nil, "its reply was left out of this long answer; ask with get_calls for this call alone"
-			if len(infos) == 1 {
-				infos[i].Note = fmt.Sprintf("its reply is longer than %d bytes and is not shown", maxReplies)
-			}
+		size := len(info.Error)
+		if info.Reply != nil {
+			size += len(info.Reply.Output) + len(info.Reply.Question)
 		}
+		if size > left && len(infos) > 1 {
+			info.Reply, info.Error, info.Note = nil, bounded(info.Error, maxNamed), "the rest was left out of this long answer; ask with get_calls for this call alone"
+			continue
+		}
+		left -= size
+		told = append(told, info.CallID)
 	}
+	return told
 }
+
+// stateOpen is what a wait says of a child that has not settled, and maxPending
+// how many of those it lists.
+const (
+	stateOpen  = "open"
+	maxPending = 50
+)
 
 // Wait implements runtime.Controller. Its answer is a function of the fold: what
 // settled, and otherwise whether the time-out's timer has fired.
@@ -135,12 +147,15 @@ func (c *controller) waitResult(ctx context.Context, waited []projector.Child, r
 	run := c.run()
 	c.store.telling = nil
 	result := &runtime.WaitResult{Settled: []runtime.AgentRunInfo{}}
+	pending := 0
 	for i := range waited {
 		child := &waited[i]
-		info := runtime.AgentRunInfo{CallID: child.CallID, Run: child.Run, Session: child.Session, Agent: child.Agent, State: "open"}
+		info := runtime.AgentRunInfo{CallID: child.CallID, Run: child.Run, Session: child.Session, Agent: child.Agent, State: stateOpen}
 		s := child.Settled
 		if s == nil {
-			result.Pending = append(result.Pending, info)
+			if pending++; pending <= maxPending {
+				result.Pending = append(result.Pending, info)
+			}
 			continue
 		}
 		info.State, info.Reply, info.Error = s.Outcome, s.Reply, s.Error
@@ -154,13 +169,13 @@ func (c *controller) waitResult(ctx context.Context, waited []projector.Child, r
 			}
 		}
 		result.Settled = append(result.Settled, info)
-		c.store.telling = append(c.store.telling, child.CallID)
 	}
-	trimReplies(result.Settled)
+	c.store.telling = trimAnswer(result.Settled)
+	result.MorePending = max(pending-maxPending, 0)
 	if r.Messages {
 		result.Messages = len(run.Messages)
 	}
-	met := len(waited) > 0 && (len(result.Pending) == 0 || r.Any && len(result.Settled) > 0) || result.Messages > 0
+	met := len(waited) > 0 && (pending == 0 || r.Any && len(result.Settled) > 0) || result.Messages > 0
 	result.TimedOut = !met && run.Wait != nil && run.Wait.CallID == callID && run.Timer != nil
 	return result, nil
 }

@@ -230,8 +230,9 @@ func TestATimerFiresOnceItsTimeHasCome(t *testing.T) {
 			}
 			return timer
 		}
-		arm("cancelled", jetstream.TimerWait, "c0", time.Now().Add(time.Second))
-		arm("replaced", jetstream.TimerWait, "c1", time.Now().Add(time.Hour))
+		cancelled := arm("cancelled", jetstream.TimerWait, "c0", time.Now().Add(time.Second))
+		arm("replaced", jetstream.TimerWait, "c2", time.Now().Add(time.Hour))
+		arm("replaced", jetstream.TimerWait, "c1", time.Now().Add(time.Hour)) // of another call, replaces none
 		want := map[string]jetstream.Timer{}
 		for _, timer := range []jetstream.Timer{
 			arm("replaced", jetstream.TimerWait, "c2", at),
@@ -240,10 +241,10 @@ func TestATimerFiresOnceItsTimeHasCome(t *testing.T) {
 		} {
 			want[timer.Run+string(timer.Kind)] = timer
 		}
-		if err := timers.Cancel(ctx, "ns", run("cancelled"), jetstream.TimerWait); err != nil {
+		if err := timers.Cancel(ctx, cancelled); err != nil {
 			t.Fatal(err)
 		}
-		if err := timers.Cancel(ctx, "ns", run("never"), jetstream.TimerWait); err != nil {
+		if err := timers.Cancel(ctx, jetstream.Timer{Namespace: "ns", Run: run("never"), Kind: jetstream.TimerWait, CallID: "c0"}); err != nil {
 			t.Fatalf("cancel without a timer: %v", err)
 		}
 		for len(want) > 0 {

@@ -22,8 +22,8 @@ type Timers struct {
 	consumer consumer
 }
 
-// TimerKind is what a timer is for. A run has at most one pending timer of
-// each kind.
+// TimerKind is what a timer is for. A run has at most one pending timer for its
+// deadline, and one for each call that waits.
 type TimerKind string
 
 // The kinds.
@@ -64,7 +64,7 @@ const (
 // firedTTL is how long a firing that nobody handles is kept.
 const firedTTL = "24h"
 
-// Arm makes the timer the run's only one of its kind. A time that has passed
+// Arm makes the timer the only one for its call, or for the run's deadline. A time that has passed
 // fires at once.
 func (t *Timers) Arm(ctx context.Context, timer Timer) error {
 	at, err := timer.place()
@@ -86,10 +86,9 @@ func (t *Timers) Arm(ctx context.Context, timer Timer) error {
 	return nil
 }
 
-// Cancel removes the run's pending timer of that kind, if there is one. A
-// firing under way is not stopped.
-func (t *Timers) Cancel(ctx context.Context, namespace, run string, kind TimerKind) error {
-	timer := Timer{Namespace: namespace, Run: run, Kind: kind}
+// Cancel removes a pending timer, if there is one. A firing under way is not
+// stopped.
+func (t *Timers) Cancel(ctx context.Context, timer Timer) error {
 	at, err := timer.place()
 	if err != nil {
 		return err
@@ -98,7 +97,7 @@ func (t *Timers) Cancel(ctx context.Context, namespace, run string, kind TimerKi
 	header := nats.Header{headerScheduleNext: {"purge"}, headerScheduler: {at.subject}}
 	setTTL(header, time.Second)
 	if _, err := t.Conn.publish(ctx, place{at.stream, at.subject + ".cancelled"}, t.Conn.timeout, header, nil); err != nil {
-		return fmt.Errorf("cancel the %s timer of run %s: %w", kind, run, err)
+		return fmt.Errorf("cancel the %s timer of run %s: %w", timer.Kind, timer.Run, err)
 	}
 	return nil
 }
@@ -115,7 +114,8 @@ func (t *Timers) Next(ctx context.Context) (FiredTimer, error) {
 		var data timerData
 		tokens := strings.Split(m.Subject(), ".")
 		if len(tokens) == 5 && json.Unmarshal(m.Data(), &data) == nil {
-			return FiredTimer{Timer{tokens[2], tokens[3], TimerKind(tokens[4]), data.CallID, data.At}, delivery(m)}, nil
+			kind, _, _ := strings.Cut(tokens[4], "_")
+			return FiredTimer{Timer{tokens[2], tokens[3], TimerKind(kind), data.CallID, data.At}, delivery(m)}, nil
 		}
 		if err := m.TermWithReason("no timer fires like this"); err != nil {
 			return FiredTimer{}, translate(err)
@@ -123,7 +123,15 @@ func (t *Timers) Next(ctx context.Context) (FiredTimer, error) {
 	}
 }
 
-func (t *Timer) tokens() string { return t.Namespace + "." + t.Run + "." + string(t.Kind) }
+// tokens names the timer. The time-out of each call has one of its own: arming
+// one late replaces no other.
+func (t *Timer) tokens() string {
+	kind := string(t.Kind)
+	if t.Kind == TimerWait {
+		kind += "_" + events.Derive(10, t.CallID)
+	}
+	return t.Namespace + "." + t.Run + "." + kind
+}
 
 func (t *Timer) place() (place, error) {
 	if _, err := events.KeyOfRun(t.Namespace, t.Run); err != nil {

@@ -2,6 +2,7 @@ package projector
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -31,7 +32,7 @@ type Account struct {
 	Committed events.Usage            `json:"committed"`
 	Other     map[uint64]events.Usage `json:"other,omitempty"`
 
-	Open    []events.RequestKey   `json:"open,omitempty"`    // requests that nothing was heard of since
+	Open    []OpenRequest         `json:"open,omitempty"`    // requests that nothing was heard of since
 	Refused *events.BudgetRefused `json:"refused,omitempty"` // the newest refusal, until a request is allowed
 
 	newest events.RequestKey // reserved; requests of one run follow each other
@@ -55,10 +56,10 @@ func (l *Ledger) Fold(r *events.Record) error {
 		l.reserve(&p)
 	case events.BudgetRefused:
 		a := l.account(p.Run, p.Account)
-		l.spend(a, p.Spent, p.Revision)
+		l.spend(a, p.Spent, false)
 		a.Refused = &p
 	case events.BudgetSettled:
-		l.spend(l.account(p.Run, nil), p.Spent, p.Revision)
+		l.spend(l.account(p.Run, nil), p.Spent, p.Aborted)
 	case events.BudgetToppedUp:
 		l.raise(&p)
 	default:
@@ -99,17 +100,18 @@ func (l *Ledger) reserve(p *events.BudgetReserved) {
 	if a.newest == p.RequestKey {
 		return
 	}
-	l.spend(a, p.Spent, p.Revision)
+	l.spend(a, p.Spent, false)
 	a.newest = p.RequestKey
-	a.Open = append(a.Open, p.RequestKey)
+	a.Open = append(a.Open, OpenRequest{RequestKey: p.RequestKey})
 	a.Refused = nil
 	l.line(a, func(a *Account) { a.Steps++ })
 }
 
-// spend brings an account up to date. A request is answered when its run has
-// advanced since, or when the claim that made it has said something more; one
-// of an earlier claim that did not is never heard of again.
-func (l *Ledger) spend(a *Account, s events.BudgetSpent, revision uint64) {
+// spend brings an account up to date. What a claim says later answers its own
+// earlier requests, unless it gave the last one up; a request of an earlier
+// claim was answered when the run had advanced by the time this claim began, and
+// is lost otherwise, for ever.
+func (l *Ledger) spend(a *Account, s events.BudgetSpent, aborted bool) {
 	added := a.spent(s)
 	l.line(a, func(a *Account) { a.Tokens = a.Tokens.Add(added) })
 	a.Committed = most(a.Committed, s.Committed)
@@ -119,12 +121,24 @@ func (l *Ledger) spend(a *Account, s events.BudgetSpent, revision uint64) {
 		}
 		a.Other[s.Epoch] = most(a.Other[s.Epoch], s.Other)
 	}
-	a.Open = slices.DeleteFunc(a.Open, func(k events.RequestKey) bool { return answered(k, s.Epoch, revision) })
+	var open []OpenRequest
+	for _, k := range a.Open {
+		switch {
+		case k.Lost, k.Epoch > s.Epoch:
+		case k.Epoch == s.Epoch && !aborted, k.Epoch < s.Epoch && k.Revision < s.Since:
+			continue
+		default:
+			k.Lost = true
+		}
+		open = append(open, k)
+	}
+	a.Open = open
 }
 
-// answered reports whether what a claim says at a revision is about a request.
-func answered(k events.RequestKey, epoch, revision uint64) bool {
-	return k.Epoch == epoch || k.Revision < revision
+// OpenRequest is a request of which no answer is known.
+type OpenRequest struct {
+	events.RequestKey
+	Lost bool `json:"lost,omitempty"` // none will come: the worker was killed, or gave it up
 }
 
 // spent returns what totals add to what the account has. A claim that was taken
@@ -133,10 +147,9 @@ func (a *Account) spent(s events.BudgetSpent) events.Usage {
 	return subtract(most(a.Committed, s.Committed), a.Committed).Add(subtract(most(a.Other[s.Epoch], s.Other), a.Other[s.Epoch]))
 }
 
-// Settled reports whether the account has what totals say at a revision, and no
-// request open that they answer.
-func (a *Account) Settled(s events.BudgetSpent, revision uint64) bool {
-	return a.spent(s) == (events.Usage{}) && !slices.ContainsFunc(a.Open, func(k events.RequestKey) bool { return answered(k, s.Epoch, revision) })
+// Settled reports whether a claim has nothing to add to the account.
+func (a *Account) Settled(s events.BudgetSpent) bool {
+	return a.spent(s) == (events.Usage{}) && !slices.ContainsFunc(a.Open, func(k OpenRequest) bool { return !k.Lost && k.Epoch <= s.Epoch })
 }
 
 // most returns the larger of two totals: totals only grow.
@@ -160,7 +173,7 @@ func (l *Ledger) raise(p *events.BudgetToppedUp) {
 		add   int64
 	}{{&raised.Steps, p.Add.Steps}, {&raised.InputTokens, p.Add.InputTokens}, {&raised.OutputTokens, p.Add.OutputTokens}} {
 		if *f.limit > 0 {
-			*f.limit += f.add
+			*f.limit += min(f.add, math.MaxInt64-*f.limit)
 		}
 	}
 	a.Limit = &raised

@@ -103,15 +103,17 @@ func (p *plainLedger) account(run string) *projector.Account {
 			a.Refused = &r
 		case events.BudgetReserved:
 			a.Refused = nil
-			open := true
-			p.each(run, func(j int, s events.BudgetSpent, next *events.RequestKey, later any) {
+			open, lost := true, false
+			p.each(run, func(j int, s events.BudgetSpent, _ *events.RequestKey, later any) {
 				settled, _ := later.(events.BudgetSettled)
-				if j > i && (s.Epoch == k.Epoch || next != nil && next.Revision > k.Revision || settled.Revision > k.Revision) {
-					open = false
+				if j <= i || lost || s.Epoch < k.Epoch {
+					return
 				}
+				answered := s.Epoch == k.Epoch && !settled.Aborted || s.Epoch > k.Epoch && k.Revision < s.Since
+				open, lost = open && !answered, open && !answered
 			})
 			if open {
-				a.Open = append(a.Open, *k)
+				a.Open = append(a.Open, projector.OpenRequest{RequestKey: *k, Lost: lost})
 			}
 		}
 	})
@@ -170,7 +172,7 @@ func spenders(t *rapid.T) []*spender {
 func (s *spender) claim() {
 	epoch := s.key.Epoch + 1
 	s.key = events.RequestKey{Run: s.run, Revision: s.key.Revision, Epoch: epoch}
-	s.spent.Other, s.spent.Epoch = events.Usage{}, epoch
+	s.spent.Other, s.spent.Epoch, s.spent.Since = events.Usage{}, epoch, s.key.Revision
 }
 
 // account is what goes with a run's next record.

@@ -57,7 +57,9 @@ func spent(epoch uint64, committed, lost events.Usage) events.BudgetSpent {
 }
 
 func reserved(k events.RequestKey, open *events.BudgetAccount, committed, lost events.Usage) events.BudgetReserved {
-	return events.BudgetReserved{RequestKey: k, Account: open, Spent: spent(k.Epoch, committed, lost)}
+	s := spent(k.Epoch, committed, lost)
+	s.Since = k.Revision // as of a claim's first request
+	return events.BudgetReserved{RequestKey: k, Account: open, Spent: s}
 }
 
 var none events.Usage
@@ -183,20 +185,28 @@ func TestARequestIsOpenUntilItIsAnswered(t *testing.T) {
 	first, second := reserved(key(top, 1, 3), opens("", nil), none, none), reserved(key(top, 2, 3), nil, none, none)
 	again := first
 	again.Request = 1
+	waits := func(k events.RequestKey) projector.OpenRequest { return projector.OpenRequest{RequestKey: k} }
+	lost := func(k events.RequestKey) projector.OpenRequest {
+		return projector.OpenRequest{RequestKey: k, Lost: true}
+	}
+	later := spent(2, tokens(1, 1), none)
+	later.Since = 4
 	for _, c := range []struct {
 		promise string
 		records []any
-		open    []events.RequestKey
+		open    []projector.OpenRequest
 	}{
-		{"nothing was heard", []any{first}, []events.RequestKey{first.RequestKey}},
-		{"its claim asked again", []any{first, again}, []events.RequestKey{again.RequestKey}},
+		{"nothing was heard", []any{first}, []projector.OpenRequest{waits(first.RequestKey)}},
+		{"its claim asked again", []any{first, again}, []projector.OpenRequest{waits(again.RequestKey)}},
 		{"its claim settled", []any{first, events.BudgetSettled{Run: top, Spent: spent(1, none, none)}}, nil},
+		{"its claim gave it up", []any{first, events.BudgetSettled{Run: top, Spent: spent(1, none, none), Aborted: true}}, []projector.OpenRequest{lost(first.RequestKey)}},
 		{"its claim was refused", []any{first, events.BudgetRefused{RequestKey: again.RequestKey, Spent: spent(1, none, none)}}, nil},
-		{"its claim was killed and the next one asks again", []any{first, second}, []events.RequestKey{first.RequestKey, second.RequestKey}},
-		{"its claim was killed and the next one settled", []any{first, second, events.BudgetSettled{Run: top, Spent: spent(2, none, none)}}, []events.RequestKey{first.RequestKey}},
-		{"the run has advanced", []any{first, reserved(key(top, 2, 4), nil, tokens(1, 1), none)}, []events.RequestKey{key(top, 2, 4)}},
-		{"the run has advanced and was refused", []any{first, events.BudgetRefused{RequestKey: key(top, 2, 4), Spent: spent(2, tokens(1, 1), none)}}, nil},
-		{"another run has advanced", []any{first, reserved(key(mid, 1, 9), opens(top, nil), none, none)}, []events.RequestKey{first.RequestKey}},
+		{"its claim was killed and the next one asks again", []any{first, second}, []projector.OpenRequest{lost(first.RequestKey), waits(second.RequestKey)}},
+		{"its claim was killed and the next one settled", []any{first, second, events.BudgetSettled{Run: top, Spent: spent(2, none, none)}}, []projector.OpenRequest{lost(first.RequestKey)}},
+		{"it was lost, and the run has advanced since", []any{first, second, events.BudgetSettled{Run: top, Spent: later}}, []projector.OpenRequest{lost(first.RequestKey)}},
+		{"the run had advanced when the next claim began", []any{first, reserved(key(top, 2, 4), nil, tokens(1, 1), none)}, []projector.OpenRequest{waits(key(top, 2, 4))}},
+		{"the run had advanced and the next claim was refused", []any{first, events.BudgetRefused{RequestKey: key(top, 2, 4), Spent: later}}, nil},
+		{"another run has advanced", []any{first, reserved(key(mid, 1, 9), opens(top, nil), none, none)}, []projector.OpenRequest{waits(first.RequestKey)}},
 	} {
 		if diff := cmp.Diff(c.open, facts(t, c.records...).ledger(t).Accounts[top].Open, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.promise, diff)
@@ -219,7 +229,7 @@ func TestWhatClaimsLostAddsUpAndCountsOnce(t *testing.T) {
 		{spent(4, tokens(20, 2), tokens(2, 0)), tokens(30, 2)},
 	} {
 		h.append(t, top, events.BudgetSettled{Run: top, Spent: s.spent})
-		if a := h.ledger(t).Accounts[top]; a.Tokens != s.want || !a.Settled(s.spent, 0) {
+		if a := h.ledger(t).Accounts[top]; a.Tokens != s.want || !a.Settled(s.spent) {
 			t.Errorf("after settlement %d the tokens are %+v, want %+v", i, a.Tokens, s.want)
 		}
 	}

@@ -216,6 +216,9 @@ func (s *Session) Fold(r *events.Record) error {
 func (s *Session) apply(r *events.Record, payload any) {
 	switch p := payload.(type) {
 	case events.RunAdmitted:
+		if last := s.Current(); last != nil {
+			last.trim()
+		}
 		s.Runs = append(s.Runs, Run{ID: r.Run, Admitted: p, AdmittedAt: r.Time, AdmittedSeq: r.Sequence, Root: r.RootRun, Parent: r.ParentRun,
 			CorrelationID: r.CorrelationID, CausationID: r.CausationID, AuthType: r.AuthType, AuthID: r.AuthID, State: StatePending, Cancel: s.cancelledEarly(r.Run)})
 		if p.Cancelled != nil {
@@ -346,6 +349,17 @@ func (r *Run) Times(callID string, deadline time.Time) bool {
 		d = r.Wait.Deadline
 	}
 	return d != nil && d.Equal(deadline)
+}
+
+// trim drops from a run that has ended what only a run under way, and the next
+// commit, need: a session of many runs stays small.
+func (r *Run) trim() {
+	r.Admitted.Message.Parts = nil
+	if r.Checkpoint != nil {
+		c := *r.Checkpoint
+		c.Calls, c.UsedCallIDs, c.Append = nil, nil, nil
+		r.Checkpoint = &c
+	}
 }
 
 // told notes of which children's ends the model was told.

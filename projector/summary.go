@@ -63,7 +63,7 @@ func (r *Run) wake() string {
 		list = append(list, "a message")
 	}
 	if r.Wait.Reason == events.ParkBudget {
-		list = append(list, "a top-up of the budget")
+		list = append(list, fmt.Sprintf("a top-up of the %s of run %s", strings.ReplaceAll(r.Wait.Spent, "_", " "), r.Wait.Budget))
 	}
 	for _, d := range []*time.Time{r.Wait.Deadline, r.Admitted.Deadline} {
 		if d != nil {

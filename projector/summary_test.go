@@ -32,7 +32,7 @@ func TestASummarySaysWhatARunGoesOnWith(t *testing.T) {
 		{park(events.RunParked{Messages: true, Reason: events.ParkMessage}), "a message, or " + deadline},
 		{park(events.RunParked{Messages: true, Reason: events.ParkMessage}, note("a")), "the next free worker"},
 		{park(events.RunParked{Dependencies: both, Deadline: &ofWait}, events.TimerFired{CallID: "call_2", Deadline: ofWait}), "the next free worker"},
-		{park(events.RunParked{Raises: 1, Reason: events.ParkBudget}), "a top-up of the budget, or " + deadline},
+		{park(events.RunParked{Raises: 1, Budget: run2, Spent: "input_tokens", Reason: events.ParkBudget}), "a top-up of the input tokens of run " + run2 + ", or " + deadline},
 		{park(events.RunParked{Raises: 1, Reason: events.ParkBudget}, events.BudgetRaised{Raises: 2}), "the next free worker"},
 		{park(events.RunParked{Reason: events.ParkBudget}, events.CancelRequested{Reason: "enough"}), "the next free worker"},
 		{park(events.RunParked{Reason: events.ParkBudget}, events.TimerFired{Deadline: ofRun}), "the next free worker"},

@@ -70,4 +70,7 @@ type WaitResult struct {
 	Pending  []AgentRunInfo `json:"pending,omitempty"`
 	TimedOut bool           `json:"timed_out,omitempty"`
 	Messages int            `json:"messages,omitempty"` // that have come; they are delivered next
+
+	// MorePending is how many are pending beyond those listed.
+	MorePending int `json:"more_pending,omitempty"`
 }

@@ -485,7 +485,7 @@ func (c *client) keepsWhatAHostKeeps(ctx context.Context) {
 	run := events.RunFor(key.Namespace, key.Session, "/test", "timer")
 	timer := jetstream.Timer{Namespace: key.Namespace, Run: run, Kind: jetstream.TimerDeadline, At: time.Now()}
 	try("arm a timer", timers.Arm(ctx, timer)) // the host takes it when it fires
-	try("cancel a timer", timers.Cancel(ctx, key.Namespace, run, jetstream.TimerDeadline))
+	try("cancel a timer", timers.Cancel(ctx, timer))
 
 	ledger := &jetstream.Log{Conn: c.Conn, Family: jetstream.FamilyBudget}
 	entry, err := events.New(events.CommandAccepted{})

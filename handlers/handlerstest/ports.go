@@ -136,11 +136,7 @@ func (h hinter) Publish(_ context.Context, hint events.Hint) error {
 type timers struct{ w *Worker }
 
 func timerName(t handlers.Timer) string {
-	kind := "wait"
-	if t.CallID == "" {
-		kind = "deadline"
-	}
-	return t.Namespace + "/" + t.Run + "/" + kind
+	return t.Namespace + "/" + t.Run + "/" + t.CallID
 }
 
 func (t timers) Arm(_ context.Context, timer handlers.Timer) error {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
@@ -49,9 +50,24 @@ func table(w io.Writer, heading string, rows [][]string) {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(t, strings.ReplaceAll(heading, " ", "\t"))
 	for _, r := range rows {
-		fmt.Fprintln(t, strings.Join(r, "\t"))
+		cells := make([]string, len(r))
+		for i, cell := range r {
+			cells[i] = oneLine(cell)
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	_ = t.Flush() // to a terminal or a file: the writer's own error shows there
+}
+
+// oneLine makes a text that others wrote fit for one line of a terminal: what
+// would move its cursor, or break a table, becomes a blank.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 // describeReply is a reply in one line.
@@ -60,9 +76,9 @@ func describeReply(r *events.Reply) string {
 		return ""
 	}
 	if r.Kind == events.ReplyNeedsInput {
-		return "asks: " + r.Question
+		return "asks: " + oneLine(r.Question)
 	}
-	return string(r.Output)
+	return oneLine(string(r.Output))
 }
 
 // describeFact is a fact of a run in one line, with the time since the run was

@@ -215,7 +215,7 @@ func writeDetail(w io.Writer, d *handlers.RunDetail) {
 		{"worker", d.Worker}, {"reply", describeReply(d.Reply)}}
 	for _, r := range rows {
 		if r[1] != "" {
-			fmt.Fprintf(w, "%-8s %s\n", r[0], r[1])
+			fmt.Fprintf(w, "%-8s %s\n", r[0], oneLine(r[1]))
 		}
 	}
 }

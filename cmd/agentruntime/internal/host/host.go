@@ -116,7 +116,9 @@ func (h *Host) Run(ctx, kill context.Context) error {
 	}
 	play(&roles, func() error { return h.fire(ctx) })
 	play(&roles, func() error { return h.keeper.sweepOnce(ctx) })
-	if !h.options.Unkept {
+	if h.options.Unkept {
+		play(&roles, func() error { return h.keeper.sweepNowAndThen(ctx) })
+	} else {
 		play(&roles, func() error { return h.keeper.run(ctx) })
 	}
 	err := h.dispatcher.Run(ctx, kill, queue{h.work})
@@ -286,21 +288,46 @@ func (h *Host) rewind(ctx context.Context, r *jetstream.Reaction, shard int) err
 // its firing is handed out again.
 const timerTimeout = 20 * time.Second
 
+// maxTimers is how many timers are handled at a time: many may have one moment.
+const maxTimers = 32
+
 // fire tells runs of the timers that have fired, until ctx ends.
 func (h *Host) fire(ctx context.Context) error {
+	slots := make(chan struct{}, maxTimers)
+	var open sync.WaitGroup
+	defer open.Wait()
 	return h.follow(ctx, "timers", func(ctx context.Context) error {
 		fired, err := h.timers.Next(ctx)
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, timerTimeout)
-		defer cancel()
-		if err := h.Fire(ctx, handlers.Timer{Namespace: fired.Namespace, Run: fired.Run, CallID: fired.CallID, At: fired.At}); err != nil {
-			h.Logger.Warn("a timer is put back", "run", fired.Run, "error", err)
-			return fired.Later(fired.Backoff())
-		}
-		return fired.Ack()
+		slots <- struct{}{}
+		open.Go(func() {
+			defer func() { <-slots }()
+			h.fired(ctx, fired)
+		})
+		return nil
 	})
+}
+
+// fired handles one firing.
+func (h *Host) fired(ctx context.Context, fired jetstream.FiredTimer) {
+	ctx, cancel := context.WithTimeout(ctx, timerTimeout)
+	defer cancel()
+	err := h.Fire(ctx, handlers.Timer{Namespace: fired.Namespace, Run: fired.Run, CallID: fired.CallID, At: fired.At})
+	var early *handlers.EarlyError
+	switch {
+	case err == nil:
+		err = fired.Ack()
+	case errors.As(err, &early):
+		err = fired.Later(early.By)
+	case ctx.Err() == nil || !errors.Is(err, context.Canceled):
+		h.Logger.Warn("a timer is put back", "run", fired.Run, "error", err)
+		err = fired.Later(fired.Backoff())
+	}
+	if err != nil {
+		h.Logger.Debug("a firing was neither acknowledged nor put back; it comes again", "error", err)
+	}
 }
 
 // serve answers the API.

@@ -65,6 +65,27 @@ func (k *keeper) sweepOnce(ctx context.Context) error {
 	return nil
 }
 
+// sweepNowAndThen is for a process that keeps no list: it sweeps when no other
+// such process does.
+func (k *keeper) sweepNowAndThen(ctx context.Context) error {
+	role := &jetstream.Role{Conn: k.conn, Name: "sweeper", Holder: k.worker, TTL: roleTTL, Gone: k.gone}
+	defer func() { _ = role.Release(context.WithoutCancel(ctx)) }() // it ends by itself otherwise
+	w := k.sweeper()
+	for events.Sleep(ctx, k.interval) == nil {
+		held, err := role.Hold(ctx)
+		if err == nil && !held {
+			continue
+		}
+		if err == nil {
+			_, err = w.Sweep(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			k.host.Logger.Warn("a sweep failed", "error", err)
+		}
+	}
+	return nil
+}
+
 // run takes the role whenever it is free and plays it while it is held.
 func (k *keeper) run(ctx context.Context) error {
 	model, err := readmodel.Open(k.path)

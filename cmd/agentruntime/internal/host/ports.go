@@ -73,7 +73,7 @@ func (t timers) Arm(ctx context.Context, timer handlers.Timer) error {
 
 // Disarm implements handlers.Timers.
 func (t timers) Disarm(ctx context.Context, timer handlers.Timer) error {
-	return t.Cancel(ctx, timer.Namespace, timer.Run, timerOf(timer).Kind)
+	return t.Cancel(ctx, timerOf(timer))
 }
 
 type queue struct{ work *jetstream.Work }
