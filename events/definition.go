@@ -30,13 +30,14 @@ const (
 
 // Limits bound one run. Zero is the default that the field names.
 type Limits struct {
-	Timeout        string `json:"timeout,omitempty"`          // wall clock of the run as a Go duration; absent: none
-	ScriptTimeout  string `json:"script_timeout,omitempty"`   // wall clock of one script; 30s
-	RepeatedCalls  int    `json:"repeated_calls,omitempty"`   // identical calls in a row before the run fails; 8
-	SilentAnswers  int    `json:"silent_answers,omitempty"`   // answers without a call in a row before the run fails; 3
-	CallsPerAnswer int    `json:"calls_per_answer,omitempty"` // calls in one response; 64
-	ContextTokens  int64  `json:"context_tokens,omitempty"`   // the model's context window; the model's own by default
-	OutputTokens   int64  `json:"output_tokens,omitempty"`    // tokens one response may have; the provider's default
+	Timeout             string `json:"timeout,omitempty"`              // wall clock of the run as a Go duration; absent: none
+	ScriptTimeout       string `json:"script_timeout,omitempty"`       // wall clock of one script; 30s
+	RepeatedCalls       int    `json:"repeated_calls,omitempty"`       // identical calls in a row before the run fails; 8
+	SilentAnswers       int    `json:"silent_answers,omitempty"`       // answers without a call in a row before the run fails; 3
+	RejectedCompletions int    `json:"rejected_completions,omitempty"` // completions in a row that are not accepted before the run fails; 5
+	CallsPerAnswer      int    `json:"calls_per_answer,omitempty"`     // calls in one response; 64
+	ContextTokens       int64  `json:"context_tokens,omitempty"`       // the model's context window; the model's own by default
+	OutputTokens        int64  `json:"output_tokens,omitempty"`        // tokens one response may have; the provider's default
 }
 
 // Effect says what a repeated call of a capability does.

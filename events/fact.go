@@ -208,6 +208,8 @@ type CheckpointDelta struct {
 	Settle   []CallChange `json:"settle,omitempty"`   // changed entries of the same response's journal
 	UsedIDs  []string     `json:"used_ids,omitempty"` // added
 	Usage    Usage        `json:"usage,omitzero"`     // added
+	Task     string       `json:"task,omitempty"`
+	Scale    int64        `json:"scale,omitempty"`
 	Guard    *Guard       `json:"guard,omitempty"`
 	Reply    *Reply       `json:"reply,omitempty"`
 }
@@ -226,4 +228,5 @@ type Guard struct {
 	LastCall string `json:"last_call,omitempty"` // hash of the last call's name and canonical arguments
 	Repeats  int    `json:"repeats,omitempty"`   // how often in a row it came
 	Silent   int    `json:"silent,omitempty"`    // answers without a call in a row
+	Rejected int    `json:"rejected,omitempty"`  // completions that were not accepted, without a call that succeeded between
 }

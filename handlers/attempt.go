@@ -10,6 +10,7 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
+	"github.com/agentruntime/agentruntime/runtime/tokens"
 )
 
 // errand is events.Errand for one session: claim it, run it, settle it.
@@ -419,32 +420,10 @@ func (a *attempt) input(run *projector.Run) (*runtime.Input, error) {
 		Definition: a.version.Agent, Subagents: a.version.Subagents, Model: metered{model, a.meter}, ModelLimits: limits,
 		Store: a.store, Controller: &controller{a.d.Host, a.hold, a.store, a.d.Tree, a.meter}, ExecutorFactory: patient{a.d.Executors, a.d.Host},
 		Backend: &backend{host: a.d.Host, services: a.d.Services, hold: a.hold, run: run, namespace: a.store.session.Key.Namespace, epoch: a.store.claim.Epoch},
-		Sink:    silentSink{}, Redactor: a.d.Redactor,
+		Sink:    silentSink{}, Redactor: a.d.Redactor, Estimator: tokens.New(a.version.Agent.Model),
 		RunID: a.run, Message: run.Admitted.Message, Capabilities: a.version.Capabilities, Stop: a.d.stop,
 		Inbox: func() []events.Message { return a.current().Messages },
 	}, nil
-}
-
-// patient starts executors and tries again until the context ends. The call it
-// is for has its predispatch committed: giving up would make its outcome
-// unknown, although nothing was run.
-type patient struct {
-	runtime.ExecutorFactory
-	host *Host
-}
-
-// NewExecutor implements runtime.ExecutorFactory.
-func (p patient) NewExecutor(ctx context.Context) (runtime.Executor, error) {
-	for pause := firstRetry; ; pause = min(2*pause, maxRetry) {
-		e, err := p.ExecutorFactory.NewExecutor(ctx)
-		if err == nil {
-			return e, nil
-		}
-		p.host.Logger.Warn("a script executor did not start and is started again", "pause", pause, "error", err)
-		if p.host.Pause(ctx, pause) != nil {
-			return nil, errors.Join(context.Cause(ctx), err)
-		}
-	}
 }
 
 // silentSink is the loop's sink: people are told by the reactions, from what

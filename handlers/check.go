@@ -82,7 +82,7 @@ func checkAgent(d *events.AgentDefinition) error {
 		}
 	}
 	for field, n := range map[string]int64{"limits.repeated_calls": int64(d.Limits.RepeatedCalls), "limits.silent_answers": int64(d.Limits.SilentAnswers),
-		"limits.calls_per_answer": int64(d.Limits.CallsPerAnswer), "limits.context_tokens": d.Limits.ContextTokens, "limits.output_tokens": d.Limits.OutputTokens} {
+		"limits.rejected_completions": int64(d.Limits.RejectedCompletions), "limits.calls_per_answer": int64(d.Limits.CallsPerAnswer), "limits.context_tokens": d.Limits.ContextTokens, "limits.output_tokens": d.Limits.OutputTokens} {
 		if n < 0 {
 			wrong(field, "must not be negative")
 		}

@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/agentruntime/agentruntime/handlers/handlerstest"
 	"github.com/agentruntime/agentruntime/jetstream"
 	"github.com/agentruntime/agentruntime/jetstream/jetstreamtest"
+	"github.com/agentruntime/agentruntime/runtime"
 	"github.com/agentruntime/agentruntime/runtime/runtimetest"
 )
 
@@ -20,6 +22,12 @@ func agent(capabilities ...string) handlers.Version {
 	for _, name := range capabilities {
 		v.Capabilities = append(v.Capabilities, events.Capability{Name: name, Effect: events.EffectWrite, Route: events.Route{NATS: &events.NATSRoute{Subject: "svc." + name}}})
 	}
+	return v
+}
+
+// within gives an agent a context of so many tokens.
+func within(v handlers.Version, tokens int64) handlers.Version {
+	v.Agent.Limits.ContextTokens, v.Agent.Limits.OutputTokens = tokens, 500
 	return v
 }
 
@@ -59,12 +67,24 @@ var scenarios = []handlerstest.Scenario{
 		},
 	},
 	{
-		Name: "an oversize result", Versions: []handlers.Version{agent("archive.read")},
+		Name: "an oversize result", Versions: []handlers.Version{within(agent("archive.read"), 1_000_000)},
 		Prepare: func(w *handlerstest.World) {
 			steps(runtimetest.RunJS("archive.read {}\nreturn"), runtimetest.Complete(`"read"`))(w)
 			w.Services.Answer = func(string, map[string]string, []byte) ([]byte, error) { return handlerstest.Large(400 << 10), nil }
 		},
 		Commands: start("Read it."),
+	},
+	{
+		Name: "a conversation that is compacted twice", Versions: []handlers.Version{within(agent("desk.book"), 4500)},
+		Prepare: func(w *handlerstest.World) {
+			w.Model.Respond = func(step int, r *runtime.Request) (*runtime.Response, error) {
+				if step == 13 {
+					return runtimetest.Complete(`"done"`)(step, r)
+				}
+				return runtimetest.RunJS(fmt.Sprintf("desk.book {\"seat\":%d}\nlog %s\nreturn", step, strings.Repeat("x", 900)))(step, r)
+			}
+		},
+		Commands: start("Book desks."),
 	},
 	{
 		Name: "completion with a tail that is skipped, and text", Versions: []handlers.Version{agent()},

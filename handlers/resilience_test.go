@@ -314,7 +314,7 @@ func TestAnUnreadableSessionIsListedAndHidesNone(t *testing.T) {
 }
 
 func TestAReplyTooLargeToBeToldIsRefused(t *testing.T) {
-	w, worker := started(t, agent(), runtimetest.Complete(string(handlerstest.Large(handlers.MaxReply))), runtimetest.Complete(string(handlerstest.Large(handlers.MaxReply-100))))
+	w, worker := started(t, within(agent(), 1_000_000), runtimetest.Complete(string(handlerstest.Large(handlers.MaxReply))), runtimetest.Complete(string(handlerstest.Large(handlers.MaxReply-100))))
 	worker.Settle()
 	r := only(t, w)
 	if r.State != projector.StateCompleted || r.Checkpoint.Steps != 2 {

@@ -32,6 +32,7 @@ const (
 func judge(err error) verdict {
 	var (
 		guard  *runtime.GuardError
+		large  *runtime.OverflowError
 		input  *runtime.InputError
 		stale  *RevisionError
 		damage *events.DamageError
@@ -61,7 +62,7 @@ func judge(err error) verdict {
 		return stopped
 	case errors.As(err, &other):
 		return refused
-	case errors.As(err, &guard), errors.As(err, &input), errors.As(err, &schema), errors.As(err, &order),
+	case errors.As(err, &guard), errors.As(err, &large), errors.As(err, &input), errors.As(err, &schema), errors.As(err, &order),
 		errors.As(err, &model) && model.Class == runtime.ClassInvalid && model.Status != 0:
 		return failed
 	}

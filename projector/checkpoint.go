@@ -34,6 +34,8 @@ type Checkpoint struct {
 	Calls        []events.Call    `json:"calls,omitempty"` // the journal of the newest response
 	UsedCallIDs  []string         `json:"used_call_ids,omitempty"`
 	Usage        events.Usage     `json:"usage"`
+	Task         string           `json:"task,omitempty"`  // id of the message that the run began with
+	Scale        int64            `json:"scale,omitempty"` // percent of its estimate that the newest request had as reported; 0: not known
 	Guard        events.Guard     `json:"guard"`
 	Reply        *events.Reply    `json:"reply,omitempty"`
 	Append       []events.Message `json:"append,omitempty"` // what this commit adds to the transcript
@@ -67,6 +69,9 @@ func Diff(old, next *Checkpoint) (events.CheckpointDelta, error) {
 	if !extends(old.UsedCallIDs, next.UsedCallIDs) {
 		return refuse("used call ids are never given up")
 	}
+	if next.Task == "" && old.Task != "" || next.Scale == 0 && old.Scale != 0 {
+		return refuse("task and scale are never given up")
+	}
 	if next.Version == 0 && old.Version != 0 || next.ContractHash == "" && old.ContractHash != "" || next.Phase == "" && old.Phase != "" {
 		return refuse("version, contract and phase are never given up")
 	}
@@ -89,6 +94,12 @@ func Diff(old, next *Checkpoint) (events.CheckpointDelta, error) {
 	}
 	if next.Phase != old.Phase {
 		d.Phase = string(next.Phase)
+	}
+	if next.Task != old.Task {
+		d.Task = next.Task
+	}
+	if next.Scale != old.Scale {
+		d.Scale = next.Scale
 	}
 	if next.Guard != old.Guard {
 		d.Guard = &next.Guard
@@ -122,6 +133,12 @@ func Apply(old *Checkpoint, d *events.CheckpointDelta) *Checkpoint {
 	}
 	if d.Phase != "" {
 		next.Phase = Phase(d.Phase)
+	}
+	if d.Task != "" {
+		next.Task = d.Task
+	}
+	if d.Scale != 0 {
+		next.Scale = d.Scale
 	}
 	if d.Guard != nil {
 		next.Guard = *d.Guard

@@ -71,7 +71,8 @@ func drawResponse(t *rapid.T, c *projector.Checkpoint) {
 	c.Calls, c.Phase = nil, projector.PhaseCalls
 	c.Steps++
 	c.Usage = c.Usage.Add(events.Usage{Input: rapid.Int64Range(0, 1e6).Draw(t, "input"), Cached: 1, Output: 2, Reasoning: 3})
-	c.Guard = events.Guard{LastCall: texts.Draw(t, "last"), Repeats: rapid.IntRange(0, 3).Draw(t, "repeats")}
+	c.Guard = events.Guard{LastCall: texts.Draw(t, "last"), Repeats: rapid.IntRange(0, 3).Draw(t, "repeats"), Rejected: rapid.IntRange(0, 3).Draw(t, "rejected")}
+	c.Task, c.Scale = "task", rapid.Int64Range(100, 102).Draw(t, "scale")
 	m := events.Message{ID: fmt.Sprint("r", c.Revision), Role: events.RoleAssistant}
 	for i := range rapid.IntRange(0, 4).Draw(t, "calls") {
 		call := events.ToolCall{ID: fmt.Sprintf("c%d-%d", c.Revision, i), Name: "run_js", Arguments: raw(`{"n":12345678901234567890}`)}

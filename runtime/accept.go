@@ -119,7 +119,8 @@ func (l *loop) accept(c *projector.Checkpoint, r *received) {
 // had been made: within one response the limit is not passed, so that the model
 // is told before the run fails.
 func (l *loop) adopt(c *projector.Checkpoint, call *events.ToolCall, r *received, before int) (refusal string) {
-	if call.ID == "" || slices.Contains(c.UsedCallIDs, call.ID) || usedInWindow(l.window, call.ID) {
+	// What a summary stands for may have used any id.
+	if call.ID == "" || slices.Contains(c.UsedCallIDs, call.ID) || usedInWindow(l.window, call.ID) || slices.ContainsFunc(l.window, isSummary) {
 		call.ID = l.mint("call", c.Revision, len(c.Calls))
 	}
 	c.UsedCallIDs = append(c.UsedCallIDs, call.ID)

@@ -74,6 +74,14 @@ func crashScenarios() map[string]rt.Scenario {
 			}
 			return h
 		}},
+		"a conversation that is summarized twice": {New: func(testing.TB) *rt.Host { return longHost(16, 0) }},
+		"a conversation whose results are pruned": {New: func(testing.TB) *rt.Host { return longHost(9, 2000) }},
+		"a request that the provider refuses as too large": {New: func(testing.TB) *rt.Host {
+			h := longHost(8, 0)
+			h.Input.ModelLimits.ContextTokens = 100_000
+			h.Model.Respond = takesAtMost(h, 3000)
+			return h
+		}},
 		"a teardown that fails": {New: func(testing.TB) *rt.Host {
 			h := newHost(rt.RunJS(booking), rt.CompleteQuoting())
 			h.Factory.Close = func(int) error { return errors.New("the realm is stuck") }

@@ -32,12 +32,45 @@
 // unknown, in words for the model. spawn, continue_agent, wait_calls and
 // complete are made again; the Controller makes them idempotent by call id.
 //
+// # A window that gets too large
+//
+// Before each request its size is estimated, with instructions and tools, and
+// corrected by what the newest response reported of its own request. Above 85 %
+// of what leaves the answer its place the window is compacted, to at most half
+// of the room that messages have: first the texts of old results are replaced by
+// their size and outcome; if that is not enough, one request without tools has
+// what is old summarized, which becomes one message of a user behind the task.
+//
+// The task, the message that began the run, and the newest four steps stay as
+// they are; of these fewer when they are too large together, and never less than
+// the newest. A step is a response and all that follows it up to the next one,
+// so a call is never parted from its result. Ids of calls after a summary are
+// all minted, since what it stands for may have used any.
+//
+//	BeforeModel, then the request for a summary   reserved like any other
+//	Store.Compact                                 no revision, no usage, no step
+//	Store.Load                                    what a recovered attempt has too
+//	BeforeModel, then the request
+//
+// Everything sent and everything that comes back is redacted. A summary that is
+// empty, cut, holds calls or is not shorter than what it stands for is not
+// taken: the window stays, and the attempt ends with a ModelError like that of
+// any response that is none. A request that the provider refuses as too large
+// (ClassOverflow) is compacted to half once and made again. When the task and
+// the newest step alone do not fit, the run ends with an OverflowError, before
+// anything is paid for.
+//
+// Rejected was to summarize in steps of its own, as a state of the checkpoint:
+// a crash between the summary and the swap costs one request, as it does
+// everywhere, and nothing else depends on it.
+//
 // # What a model may do wrong
 //
 // A response counts only whole. Calls of a response that was cut are never
 // made. Call ids that are empty or were used before are replaced; arguments that
 // do not parse or do not fit the tool's schema, and tools that do not exist,
 // become errors of that call, in the commit of the response. A model that
-// repeats the identical call, or answers without calls, is first told and then
-// stopped by a GuardError.
+// repeats the identical call, answers without calls, or completes in a way that
+// is not accepted, is first told and then stopped by a GuardError. A call that
+// succeeds between two completions that are not accepted begins the count anew.
 package runtime

@@ -58,7 +58,7 @@ func orNone(s string) string {
 
 // GuardError reports a model that would go on for ever. The run has failed.
 type GuardError struct {
-	Guard string // repeated_calls or silent_answers
+	Guard string // repeated_calls, silent_answers or rejected_completions
 	Limit int
 }
 
@@ -66,6 +66,8 @@ func (e *GuardError) Error() string {
 	switch e.Guard {
 	case GuardRepeatedCalls:
 		return fmt.Sprintf("the model made the identical call more than %d times in a row", e.Limit)
+	case GuardRejectedCompletions:
+		return fmt.Sprintf("the model tried to complete %d times in a row in a way that is not accepted", e.Limit)
 	default:
 		return fmt.Sprintf("the model answered without a tool call more than %d times in a row", e.Limit)
 	}
@@ -75,4 +77,24 @@ func (e *GuardError) Error() string {
 const (
 	GuardRepeatedCalls = "repeated_calls"
 	GuardSilentAnswers = "silent_answers"
+
+	GuardRejectedCompletions = "rejected_completions"
 )
+
+// OverflowError reports a conversation that does not fit the model, although
+// everything that may be left out of it is. The run has failed.
+type OverflowError struct {
+	Tokens int64 // of the smallest request that is possible, or of the one that was refused; estimated
+	Fits   int64 // tokens that a request may have
+	Err    error // the provider's refusal, if it was one
+}
+
+func (e *OverflowError) Error() string {
+	const advice = "give the agent a model with a larger context, a shorter task, or tools that return less"
+	if e.Err != nil {
+		return fmt.Sprintf("the provider refuses a request of about %d tokens, of which nothing more can be left out: set limits.context_tokens to what the model takes, or %s: %v", e.Tokens, advice, e.Err)
+	}
+	return fmt.Sprintf("the task and the newest step have about %d tokens with instructions and tools, and a request may have %d: %s", e.Tokens, e.Fits, advice)
+}
+
+func (e *OverflowError) Unwrap() error { return e.Err }

@@ -81,3 +81,51 @@ func TestTheDefaultsOfTheGuards(t *testing.T) {
 	h = newHost(slices.Repeat([]rt.Step{rt.RunJS("return")}, 10)...)
 	guarded(t, h, runtime.GuardRepeatedCalls, runtime.DefaultRepeatedCalls)
 }
+
+func TestAModelWhoseCompletionsAreNotAcceptedIsToldAndThenStopped(t *testing.T) {
+	schema := rawJSON(`{"type":"object","properties":{"seat":{"type":"integer"}},"required":["seat"]}`)
+	h := newHost()
+	h.Model.Respond = func(step int, r *runtime.Request) (*runtime.Response, error) {
+		return rt.Complete(`{"seat":"`+strings.Repeat("x", step)+`"}`)(step, r)
+	}
+	h.Input.Definition.Output = schema
+	guarded(t, h, runtime.GuardRejectedCompletions, runtime.DefaultRejectedCompletions)
+	for i := range 5 {
+		wantResult(t, h, rt.CallID(i, 0), events.OutcomeError, "do not fit the tool's schema", `at "/output/seat"`)
+	}
+	if n := h.Controller.Charges(); n != 5 {
+		t.Errorf("%d requests were charged", n)
+	}
+	commits := h.Store.Commits()
+	if g := commits[len(commits)-1].Checkpoint.Guard; g.Rejected != 5 {
+		t.Errorf("the guard has %+v", g)
+	}
+}
+
+func TestACompletionThatTheControllerRefusesCounts(t *testing.T) {
+	h := newHost()
+	h.Model.Respond = func(step int, r *runtime.Request) (*runtime.Response, error) {
+		return rt.Complete(strings.Repeat("1", step+1))(step, r)
+	}
+	h.Input.Definition.Limits.RejectedCompletions = 2
+	h.Controller.Policy = func(*events.Reply) error { return &runtime.DeniedError{Reason: "somebody must look at it"} }
+	guarded(t, h, runtime.GuardRejectedCompletions, 2)
+	wantResult(t, h, "call_1_0", events.OutcomeDenied, "somebody must look")
+}
+
+func TestACallThatSucceedsBetweenResetsTheCountOfRejectedCompletions(t *testing.T) {
+	refused := rt.ToolCall("complete", `{"kind":"output"}`)
+	h := newHost(rt.Calls(refused, rt.RunJSCall("return 1"), refused), rt.RunJS("throw no"), rt.RunJS("return 2"), rt.Calls(refused), rt.Complete(`1`))
+	h.Input.Definition.Limits.RejectedCompletions = 2
+	finish(t, h)
+	h = newHost(rt.Calls(refused, rt.RunJSCall("return 1"), refused), rt.RunJS("throw no"), rt.Calls(rt.RunJSCall("return 2"), refused, rt.RunJSCall("throw no"), refused, rt.RunJSCall("throw not")))
+	h.Input.Definition.Limits.RejectedCompletions = 2
+	guarded(t, h, runtime.GuardRejectedCompletions, 2)
+}
+
+func TestACompletionOfACutResponseCountsOnlyWhenItIsBroken(t *testing.T) {
+	h := newHost(rt.Cut(runtime.FinishLength, rt.ToolCall("complete", `{"kind":"output","output":1}`)),
+		rt.Cut(runtime.FinishLength, rt.ToolCall("complete", `{"kind":"outp`)), rt.Complete(`1`))
+	h.Input.Definition.Limits.RejectedCompletions = 2
+	finish(t, h)
+}

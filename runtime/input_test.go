@@ -26,7 +26,7 @@ func input() (runtime.Input, *rt.Host) {
 	h := newHost(rt.Complete(`1`))
 	in := h.Input
 	in.Model, in.Store, in.Backend, in.ExecutorFactory = h.Model, h.Store, h.Backend, h.Factory
-	in.Controller, in.Sink, in.Redactor = h.Controller, h.Sink, h.Redactor
+	in.Controller, in.Sink, in.Redactor, in.Estimator = h.Controller, h.Sink, h.Redactor, h.Estimator
 	return in, h
 }
 
@@ -42,6 +42,7 @@ func TestAnInputThatCannotBeRunIsRefusedBeforeAnyWork(t *testing.T) {
 		{"Controller", func(in *runtime.Input) { in.Controller = nil }},
 		{"Sink", func(in *runtime.Input) { in.Sink = nil }},
 		{"Redactor", func(in *runtime.Input) { in.Redactor = nil }},
+		{"Estimator", func(in *runtime.Input) { in.Estimator = nil }},
 		{"RunID", func(in *runtime.Input) { in.RunID = "" }},
 		{"Definition.Slug", func(in *runtime.Input) { in.Definition.Slug = "" }},
 		{"Definition.Limits", func(in *runtime.Input) { in.Definition.Limits.SilentAnswers = -1 }},

@@ -17,12 +17,18 @@ type loop struct {
 	box      *toolbox
 	contract string
 	limits   limits
+	base     int64 // tokens of a request without messages
 
 	checkpoint *projector.Checkpoint
 	window     []events.Message
-	dispatched int   // see state
-	noticed    bool  // the recovery notice was sent
-	cleanup    error // of executors
+	dispatched int  // see state
+	noticed    bool // the recovery notice was sent
+
+	// The revisions at which this attempt has compacted, before a request and
+	// after the provider refused one; 0: none.
+	compacted, overflowed uint64
+
+	cleanup error // of executors
 }
 
 // run decides, acts and commits until the run has completed.
@@ -144,6 +150,7 @@ func (l *loop) start(ctx context.Context) error {
 			task.ID = l.mint("message", c.Revision, 0)
 		}
 		c.Phase = projector.PhaseModel
+		c.Task = task.ID
 		c.Append = []events.Message{task}
 	})
 }
@@ -172,14 +179,20 @@ func (l *loop) dispatch(c *projector.Checkpoint, k int) {
 }
 
 // askModel makes one request and commits what came back, with the predispatch
-// of its first call.
+// of its first call. If the window had to be compacted, it returns without a
+// request: what has come meanwhile comes first.
 func (l *loop) askModel(ctx context.Context) error {
-	if err := l.in.Controller.BeforeModel(ctx); err != nil {
-		return fmt.Errorf("reserve a model request: %w", err)
+	request := l.request()
+	estimate := l.in.Estimator.Request(request)
+	if done, err := l.makeRoom(ctx, l.scaled(estimate)); done || err != nil {
+		return err
 	}
-	response, err := l.in.Model.Generate(ctx, l.request())
+	response, err := l.generate(ctx, request)
+	if isOverflow(err) {
+		return l.refused(ctx, l.scaled(estimate), err)
+	}
 	if err != nil {
-		return fmt.Errorf("ask the model: %w", err)
+		return err
 	}
 	switch response.Finish {
 	case FinishStop, FinishCalls, FinishLength, FinishFilter:
@@ -191,7 +204,13 @@ func (l *loop) askModel(ctx context.Context) error {
 		return &ModelError{Provider: l.in.Definition.Model, Class: ClassInvalid, Err: err}
 	}
 	l.noticed = true
-	if err := l.commit(ctx, func(c *projector.Checkpoint) { l.accept(c, got) }); err != nil {
+	err = l.commit(ctx, func(c *projector.Checkpoint) {
+		if scale := scaleOf(estimate, got.usage); scale > 0 {
+			c.Scale = scale
+		}
+		l.accept(c, got)
+	})
+	if err != nil {
 		return err
 	}
 	if said := got.text(); said != "" {
@@ -200,14 +219,31 @@ func (l *loop) askModel(ctx context.Context) error {
 	return nil
 }
 
-// request builds what the model sees: everything redacted.
-func (l *loop) request() *Request {
-	r := &Request{
+// generate reserves one request and makes it.
+func (l *loop) generate(ctx context.Context, r *Request) (*Response, error) {
+	if err := l.in.Controller.BeforeModel(ctx); err != nil {
+		return nil, fmt.Errorf("reserve a model request: %w", err)
+	}
+	response, err := l.in.Model.Generate(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("ask the model: %w", err)
+	}
+	return response, nil
+}
+
+// requestOf builds what the model sees with that window: everything redacted.
+func (l *loop) requestOf(window []events.Message) *Request {
+	return &Request{
 		System:          l.in.Redactor.Redact(l.in.Definition.Instructions),
-		Messages:        redactMessages(l.in.Redactor, l.window),
+		Messages:        redactMessages(l.in.Redactor, window),
 		Tools:           redactTools(l.in.Redactor, l.box.tools()),
 		MaxOutputTokens: l.in.ModelLimits.OutputTokens,
 	}
+}
+
+// request builds the next request.
+func (l *loop) request() *Request {
+	r := l.requestOf(l.window)
 	if l.in.RecoveryNotice != "" && !l.noticed {
 		r.Messages = append(r.Messages, events.Text("notice-recovery", events.RoleUser, l.in.Redactor.Redact(l.in.RecoveryNotice)))
 	}
@@ -244,10 +280,23 @@ type outcome struct {
 func (l *loop) close(c *projector.Checkpoint, k int, o outcome) {
 	call := &c.Calls[k]
 	call.State, call.Outcome = events.CallSettled, o.kind
+	switch {
+	case o.kind == events.OutcomeOK:
+		c.Guard.Rejected = 0
+	case l.rejected(call, o.kind):
+		c.Guard.Rejected++
+	}
 	if c.Guard.Repeats == l.limits.repeated && k == len(c.Calls)-1 {
 		o.text += fmt.Sprintf("\n\nNotice: this identical call was made %d times in a row. Do something else, or complete; the run fails if it is made again.", c.Guard.Repeats)
 	}
 	c.Append = append(c.Append, projector.ResultMessage(&call.ToolCall, o.kind, strings.ToValidUTF8(o.text, "\uFFFD")))
+}
+
+// rejected reports whether a completion was not accepted for what it says: its
+// arguments do not fit the schema, or the controller refused it.
+func (l *loop) rejected(call *events.Call, kind events.Outcome) bool {
+	return call.Name == toolComplete && (kind == events.OutcomeError || kind == events.OutcomeDenied) &&
+		(call.Refusal == "" || l.box.refusal(&call.ToolCall) != "")
 }
 
 // settle commits the result of call k together with what follows it.

@@ -38,7 +38,7 @@ type state struct {
 }
 
 // guards are the limits on what a model repeats.
-type guards struct{ repeated, silent int }
+type guards struct{ repeated, silent, rejected int }
 
 // next decides what a run does next. It is a function of the fold alone.
 func next(s state) action {
@@ -49,7 +49,9 @@ func next(s state) action {
 	case c.Phase == projector.PhaseCompleted:
 		return action{kind: actFinish}
 	}
-	if g := s.limits.passed(c.Guard); g != nil {
+	// A guard is looked at when every call has its result: the transcript of a
+	// failed run is whole.
+	if g := s.limits.passed(c.Guard); g != nil && c.Phase == projector.PhaseModel {
 		return action{kind: actFail, guard: g}
 	}
 	if c.Phase == projector.PhaseModel && s.mail {
@@ -79,6 +81,8 @@ func (g guards) passed(seen events.Guard) *GuardError {
 		return &GuardError{GuardRepeatedCalls, g.repeated}
 	case seen.Silent > g.silent:
 		return &GuardError{GuardSilentAnswers, g.silent}
+	case seen.Rejected >= g.rejected:
+		return &GuardError{GuardRejectedCompletions, g.rejected}
 	}
 	return nil
 }

@@ -31,6 +31,8 @@ func TestNextIsAFunctionOfTheState(t *testing.T) {
 		{"a guard that is reached does not fail", &projector.Checkpoint{Phase: projector.PhaseModel, Guard: events.Guard{Repeats: 2, Silent: 3}}, none, action{kind: actModel}},
 		{"a repetition too many fails", &projector.Checkpoint{Phase: projector.PhaseModel, Guard: events.Guard{Repeats: 3}}, none, action{kind: actFail, guard: &GuardError{GuardRepeatedCalls, 2}}},
 		{"a silent answer too many fails", &projector.Checkpoint{Phase: projector.PhaseModel, Guard: events.Guard{Silent: 4}}, none, action{kind: actFail, guard: &GuardError{GuardSilentAnswers, 3}}},
+		{"a completion too many that is not accepted fails", &projector.Checkpoint{Phase: projector.PhaseModel, Guard: events.Guard{Rejected: 5}}, none, action{kind: actFail, guard: &GuardError{GuardRejectedCompletions, 5}}},
+		{"a guard waits for the results of a response", &projector.Checkpoint{Phase: projector.PhaseCalls, Guard: events.Guard{Rejected: 5}, Calls: []events.Call{settled, call(toolRunJS, events.CallPending)}}, none, action{kind: actDispatch, call: 1}},
 		{"a pending call is dispatched", calls(call(toolRunJS, events.CallPending)), none, action{kind: actDispatch}},
 		{"the first open call is next", calls(settled, call(toolGetCalls, events.CallPending), call(toolRunJS, events.CallPending)), none, action{kind: actDispatch, call: 1}},
 		{"a call that this attempt dispatched is made", calls(settled, call(toolRunJS, events.CallDispatched)), 1, action{kind: actExecute, call: 1}},
@@ -45,7 +47,7 @@ func TestNextIsAFunctionOfTheState(t *testing.T) {
 		{"when all calls are settled the model is asked", calls(settled, settled), none, action{kind: actModel}},
 	} {
 		t.Run(c.promise, func(t *testing.T) {
-			got := next(state{checkpoint: c.checkpoint, dispatched: c.dispatched, limits: guards{repeated: 2, silent: 3}})
+			got := next(state{checkpoint: c.checkpoint, dispatched: c.dispatched, limits: guards{repeated: 2, silent: 3, rejected: 5}})
 			if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(action{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

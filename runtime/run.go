@@ -22,6 +22,7 @@ type Input struct {
 	Controller Controller
 	Sink       Sink
 	Redactor   Redactor
+	Estimator  Estimator
 
 	// RunID prefixes the ids that the loop mints. It must be unique in the
 	// session, and the same for every attempt of one run.
@@ -71,8 +72,8 @@ type Result struct {
 // the CleanupError) when Result.Waiting is set, and otherwise the reason the
 // attempt ended, in which case Result is nil and failures to tear down an
 // executor are in the error's chain. An *InputError, a *schema.GateError or a
-// *ContractError means that nothing was done; a *GuardError that the run must not go on; any other
-// error that another attempt may succeed.
+// *ContractError means that nothing was done; a *GuardError or an *OverflowError that
+// the run must not go on; any other error that another attempt may succeed.
 func Run(ctx context.Context, in Input) (*Result, error) {
 	l, err := newLoop(&in)
 	if err != nil {
@@ -106,7 +107,9 @@ func newLoop(in *Input) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loop{in: in, box: box, contract: contract, limits: limits, dispatched: -1}, nil
+	l := &loop{in: in, box: box, contract: contract, limits: limits, dispatched: -1}
+	l.base = in.Estimator.Request(l.requestOf(nil))
+	return l, nil
 }
 
 func (in *Input) check() error {
@@ -116,6 +119,7 @@ func (in *Input) check() error {
 	}{
 		{"Model", in.Model != nil}, {"Store", in.Store != nil}, {"Backend", in.Backend != nil},
 		{"ExecutorFactory", in.ExecutorFactory != nil}, {"Controller", in.Controller != nil}, {"Sink", in.Sink != nil}, {"Redactor", in.Redactor != nil},
+		{"Estimator", in.Estimator != nil},
 	} {
 		if !port.given {
 			return &InputError{port.name, "is missing; every port must be given"}

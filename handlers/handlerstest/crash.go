@@ -194,7 +194,11 @@ func outcome(ctx context.Context, w *World) (*result, error) {
 				return nil, err
 			}
 		}
-		for _, m := range s.Window {
+		said, err := transcript(s, records)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range said {
 			r.messages = append(r.messages, string(m.Role))
 			for _, p := range m.Parts {
 				r.messages = append(r.messages, string(p.Type))
@@ -207,12 +211,13 @@ func outcome(ctx context.Context, w *World) (*result, error) {
 	for i := range r.replies {
 		r.replies[i] = anonymous(runs).Replace(r.replies[i])
 	}
+	var minted []string
 	for _, c := range w.Services.Ledger {
 		if slices.Contains(r.calls, c.Key) {
 			return nil, fmt.Errorf("the service was called twice for %s", c.Key)
 		}
 		r.calls = append(r.calls, c.Key)
-		r.made = append(r.made, c.Header[handlers.HeaderCall]+"/"+c.Header[handlers.HeaderIndex])
+		r.made = append(r.made, named(&minted, c.Header[handlers.HeaderCall])+"/"+c.Header[handlers.HeaderIndex])
 	}
 	if n := w.Executors.Open(); n != 0 {
 		return nil, fmt.Errorf("%d executors are open", n)
@@ -222,6 +227,53 @@ func outcome(ctx context.Context, w *World) (*result, error) {
 	}
 	slices.Sort(r.public)
 	return r, w.Executors.Misused()
+}
+
+// transcript returns every message of a session, compacted away or not: what was
+// committed, and what its window has beyond that.
+func transcript(s *projector.Session, records []events.Record) (said []events.Message, err error) {
+	seen := make(map[string]bool)
+	add := func(messages []events.Message) {
+		for _, m := range messages {
+			if !seen[m.ID] {
+				seen[m.ID] = true
+				said = append(said, m)
+			}
+		}
+	}
+	for i := range records {
+		payload, err := records[i].Payload()
+		if err != nil {
+			return nil, err
+		}
+		switch p := payload.(type) {
+		case events.CheckpointCommitted:
+			add(p.Delta.Append)
+		case events.RunCompleted:
+			add(p.Delta.Append)
+		case events.WindowCompacted:
+			if err := validTranscript(p.Window); err != nil {
+				return nil, fmt.Errorf("a compacted window: %w", err)
+			}
+			add(p.Window)
+		}
+	}
+	add(s.Window)
+	return said, nil
+}
+
+// named names the call ids that the loop minted, which differ between worlds, by
+// their order.
+func named(minted *[]string, id string) string {
+	if strings.HasPrefix(id, "call_") {
+		return id
+	}
+	i := slices.Index(*minted, id)
+	if i < 0 {
+		i = len(*minted)
+		*minted = append(*minted, id)
+	}
+	return fmt.Sprintf("minted-%d", i)
 }
 
 // anonymous replaces the ids of runs and of their sessions, which differ between

@@ -41,7 +41,10 @@ const maxReported = 5
 //     order, and every message stands in the transcript once;
 //   - no callback is dispatched twice;
 //   - revisions go up from 1 by one;
-//   - a crash charges at most one more model request;
+//   - a crash charges at most one more model request, those that a provider
+//     refuses as too large apart;
+//   - a window that replaces another is a valid transcript with the task and the
+//     newest step;
 //   - as long as nothing is unknown, the model sees the very requests of the
 //     undisturbed run;
 //   - every executor is closed once, and before the next commit;

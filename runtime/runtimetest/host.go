@@ -9,6 +9,7 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
+	"github.com/agentruntime/agentruntime/runtime/tokens"
 )
 
 // ErrKilled is what Host.Run returns for an attempt that was killed.
@@ -23,6 +24,7 @@ type Host struct {
 	Factory    *Factory
 	Sink       *Sink
 	Redactor   *Redactor
+	Estimator  runtime.Estimator
 
 	// Input is everything of an attempt's input but the ports.
 	Input runtime.Input
@@ -42,7 +44,7 @@ type Host struct {
 	committed  []*projector.Checkpoint
 	unsettled  *projector.Checkpoint // a save that failed and may yet be found stored
 	transcript []events.Message
-	compacted  bool
+	compacted  int // windows that were swapped
 	charges    int
 	dispatches map[dispatchKey]int
 	executors  []*tappedExecutor
@@ -61,7 +63,7 @@ func NewHost(definition events.AgentDefinition) *Host {
 		definition.Slug = "agent"
 	}
 	return &Host{
-		Model: &Model{}, Store: &Store{}, Backend: &Backend{}, Controller: &Controller{}, Factory: &Factory{}, Sink: &Sink{}, Redactor: &Redactor{},
+		Model: &Model{}, Store: &Store{}, Backend: &Backend{}, Controller: &Controller{}, Factory: &Factory{}, Sink: &Sink{}, Redactor: &Redactor{}, Estimator: tokens.New(definition.Model),
 		Input: runtime.Input{
 			Definition:  definition,
 			ModelLimits: runtime.ModelLimits{ContextTokens: 100_000},
@@ -81,7 +83,7 @@ func (h *Host) Run(ctx context.Context) (*runtime.Result, error) {
 	h.mu.Unlock()
 	in := h.Input
 	in.Model, in.Store, in.Backend, in.ExecutorFactory = h.Model, h.Store.Take(), h.Backend, h.Factory
-	in.Controller, in.Sink, in.Redactor = h.Controller, h.Sink, h.Redactor
+	in.Controller, in.Sink, in.Redactor, in.Estimator = h.Controller, h.Sink, h.Redactor, h.Estimator
 	if h.Ports != nil {
 		h.Ports(&in)
 	}

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
 )
 
@@ -80,12 +82,15 @@ func (h *Host) Check() error {
 
 // checkWindow compares the window of the store with what was committed.
 func (h *Host) checkWindow() error {
-	if h.store == nil || h.compacted {
+	if h.store == nil {
 		return nil
 	}
 	window, err := h.store.Load(context.Background())
 	if err != nil {
 		return fmt.Errorf("load the window: %w", err)
+	}
+	if h.compacted > 0 {
+		return CheckTranscript(window)
 	}
 	if len(window) < len(h.transcript) {
 		return fmt.Errorf("the window has %d messages, %d were committed", len(window), len(h.transcript))
@@ -95,6 +100,42 @@ func (h *Host) checkWindow() error {
 		return fmt.Errorf("the window is not what was committed (-committed +window):\n%s", cmp.Diff(h.transcript, tail))
 	}
 	return nil
+}
+
+// checkCompacted returns what is wrong with a window that is to replace that of
+// the store: it must be a valid transcript with the task of the run, and hold
+// the newest response and all that follows it as they were.
+func (h *Host) checkCompacted(ctx context.Context, store runtime.Store, window []events.Message) error {
+	c, err := store.LoadCheckpoint(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if c == nil || c.Phase != projector.PhaseModel {
+		return errors.New("a window was compacted where no model is asked")
+	}
+	task := slices.IndexFunc(before, func(m events.Message) bool { return m.ID == c.Task })
+	newest := len(before) - 1
+	for newest > max(task, 0) && before[newest].Role != events.RoleAssistant {
+		newest--
+	}
+	find := func(list []events.Message, id string) string {
+		i := slices.IndexFunc(list, func(m events.Message) bool { return m.ID == id })
+		if i < 0 {
+			return ""
+		}
+		return jsonOf(list[i])
+	}
+	all := []error{CheckTranscript(window)}
+	for _, m := range append([]events.Message{{ID: c.Task}}, before[newest:]...) {
+		if kept := find(window, m.ID); kept == "" || kept != find(before, m.ID) {
+			all = append(all, fmt.Errorf("compaction changes message %s", m.ID))
+		}
+	}
+	return errors.Join(all...)
 }
 
 // check judges a course by the undisturbed one; nil is the undisturbed one
@@ -125,17 +166,23 @@ func (c *course) check(calm *course) error {
 
 // sameRequests compares each request with the undisturbed one of its position.
 func sameRequests(calm, disturbed []*runtime.Request) error {
-	expected := make(map[int]*runtime.Request)
+	place := func(r *runtime.Request) int {
+		if runtime.IsSummaryRequest(r) {
+			return -1
+		}
+		return Position(r)
+	}
+	expected := make(map[int][]*runtime.Request) // several where the window was compacted
 	for _, r := range calm {
-		expected[Position(r)] = r
+		expected[place(r)] = append(expected[place(r)], r)
 	}
 	for _, r := range disturbed {
-		want := expected[Position(r)]
-		if want == nil {
-			return fmt.Errorf("there is a request at step %d, which the undisturbed run does not have", Position(r))
+		wanted := expected[place(r)]
+		if len(wanted) == 0 {
+			return fmt.Errorf("there is a request at step %d, which the undisturbed run does not have", place(r))
 		}
-		if !reflect.DeepEqual(want, r) {
-			return fmt.Errorf("the request of step %d differs (-undisturbed +disturbed):\n%s", Position(r), cmp.Diff(want, r))
+		if !slices.ContainsFunc(wanted, func(want *runtime.Request) bool { return reflect.DeepEqual(want, r) }) {
+			return fmt.Errorf("the request of step %d differs (-undisturbed +disturbed):\n%s", place(r), cmp.Diff(wanted[0], r))
 		}
 	}
 	return nil

@@ -22,6 +22,10 @@ type Step func(step int, r *runtime.Request) (*runtime.Response, error)
 type Model struct {
 	Respond Step
 
+	// Summarize, when set, answers requests for a summary. Otherwise the
+	// summary says how long what it stands for was.
+	Summarize Step
+
 	mu       sync.Mutex
 	requests []*runtime.Request
 }
@@ -36,6 +40,12 @@ func (m *Model) Generate(ctx context.Context, r *runtime.Request) (*runtime.Resp
 	m.mu.Lock()
 	m.requests = append(m.requests, r)
 	m.mu.Unlock()
+	if runtime.IsSummaryRequest(r) {
+		if m.Summarize != nil {
+			return m.Summarize(0, r)
+		}
+		return respond(runtime.FinishStop, events.Part{Type: events.PartText, Text: fmt.Sprintf("There were %d bytes.", len(textOf(r.Messages[0].Parts)))}), nil
+	}
 	if m.Respond == nil {
 		return nil, errors.New("the scripted model has no Respond")
 	}
@@ -49,11 +59,14 @@ func (m *Model) Requests() []*runtime.Request {
 	return slices.Clone(m.requests)
 }
 
-// Position returns how many responses a request's transcript holds.
+// Position returns how many responses a request's transcript holds, those that a
+// summary stands for included.
 func Position(r *runtime.Request) int {
 	n := 0
-	for _, m := range r.Messages {
-		if m.Role == events.RoleAssistant {
+	for i := range r.Messages {
+		earlier, _ := runtime.Summarized(&r.Messages[i])
+		n += earlier
+		if r.Messages[i].Role == events.RoleAssistant {
 			n++
 		}
 	}

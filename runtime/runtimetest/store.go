@@ -219,6 +219,13 @@ func (s *Store) Saves() int {
 	return s.saves
 }
 
+// Compactions returns how often the window was replaced.
+func (s *Store) Compactions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.compacted
+}
+
 // Commits returns every checkpoint committed, in order.
 func (s *Store) Commits() []Commit {
 	s.mu.Lock()

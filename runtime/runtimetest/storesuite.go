@@ -237,12 +237,13 @@ func storedRun() []*projector.Checkpoint {
 			Calls: []events.Call{ended}, Reply: &events.Reply{Kind: events.ReplyOutput, Output: json.RawMessage(`{"n":1.10}`)}},
 	}
 	for i, c := range run {
-		c.Version, c.ContractHash, c.Revision = projector.CheckpointVersion, "contract", uint64(i+1)
+		c.Version, c.ContractHash, c.Revision, c.Task = projector.CheckpointVersion, "contract", uint64(i+1), "m1"
 		steps := int64(c.Steps)
 		c.Usage = events.Usage{Input: 1000 * steps, Cached: 500 * steps, Output: 7 * steps, Reasoning: 3 * steps}
 		if c.Steps > 0 {
 			c.UsedCallIDs = []string{"call_a", "call_b", "call_c"}
-			c.Guard = events.Guard{LastCall: fmt.Sprint("hash ", c.Steps), Repeats: 1, Silent: c.Steps % 2}
+			c.Guard = events.Guard{LastCall: fmt.Sprint("hash ", c.Steps), Repeats: 1, Silent: c.Steps % 2, Rejected: c.Steps}
+			c.Scale = 100 + steps
 		}
 		if c.Steps == 3 {
 			c.UsedCallIDs = append(c.UsedCallIDs, "call_d")

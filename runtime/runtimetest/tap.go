@@ -3,6 +3,7 @@ package runtimetest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -41,7 +42,14 @@ func (m tappedModel) Generate(ctx context.Context, r *runtime.Request) (*runtime
 		h.mu.Lock()
 		h.requests = append(h.requests, r)
 		h.mu.Unlock()
-		return m.inner.Generate(ctx, r)
+		response, err := m.inner.Generate(ctx, r)
+		var refused *runtime.ModelError
+		if errors.As(err, &refused) && refused.Class == runtime.ClassOverflow {
+			h.mu.Lock()
+			h.charges-- // the reservation stands for the request that comes in its place
+			h.mu.Unlock()
+		}
+		return response, err
 	})
 }
 
@@ -68,8 +76,11 @@ func (s tappedStore) Compact(ctx context.Context, window []events.Message) error
 	return s.a.do(Op{Name: OpCompact}, plainly, func() error {
 		h := s.a.host
 		h.mu.Lock()
-		h.compacted = true
+		h.compacted++
 		h.mu.Unlock()
+		if err := h.checkCompacted(ctx, s.inner, window); err != nil {
+			h.violate(err)
+		}
 		return s.inner.Compact(ctx, window)
 	})
 }

@@ -292,6 +292,9 @@ func drawWindow(rt *rapid.T) []events.Message {
 		window = append(window, events.Message{ID: fmt.Sprintf("m%d", len(window)), Role: role, Parts: parts})
 	}
 	outcomes := []events.Outcome{events.OutcomeOK, events.OutcomeError, events.OutcomeDenied, events.OutcomeSkipped, events.OutcomeUnknown}
+	if rapid.Bool().Draw(rt, "compacted") {
+		add(events.RoleUser, text("[Summary]"))
+	}
 	n := 0
 	for range rapid.IntRange(0, 6).Draw(rt, "turns") {
 		var said, results []events.Part

@@ -133,7 +133,7 @@ func TestUnusableResponses(t *testing.T) {
 		{"a server error in the stream", "error_server.sse", runtime.ClassRetry, 0, "Sorry about that! [server_error]", events.Usage{}},
 		{"a rate limit in the stream", "error_rate.sse", runtime.ClassLimited, 0, "[rate_limit_exceeded]", events.Usage{}},
 		{"a status in the stream", "error_status.sse", runtime.ClassRetry, 502, "disconnected", events.Usage{}},
-		{"an invalid request in the stream", "error_invalid.sse", runtime.ClassInvalid, 0, "too long", events.Usage{}},
+		{"a context that is too long", "error_invalid.sse", runtime.ClassOverflow, 0, "too long", events.Usage{}},
 		{"an error object without a wrapper", "error_flat.sse", runtime.ClassInvalid, 404, "no such model", events.Usage{}},
 		{"an error event without JSON", "error_event.sse", runtime.ClassRetry, 0, "error in the response", events.Usage{}},
 	} {

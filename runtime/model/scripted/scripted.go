@@ -43,6 +43,9 @@
 //
 //	arguments: {code: "return await desk.find({text: ${message}})"}
 //
+// A window that was compacted keeps the position of a script, and not the results
+// that its summary stands for; a script of turns is not kept in its place.
+//
 // What resolves to nothing is null. Numbers are copied digit by digit.
 //
 // Usage that a response does not give is estimated from the number of bytes.
@@ -92,6 +95,9 @@ func Load(file string) (*Model, error) {
 func (m *Model) Generate(ctx context.Context, r *runtime.Request) (*runtime.Response, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if runtime.IsSummaryRequest(r) {
+		return (&response{text: "What was said follows from the script.", finish: runtime.FinishStop}).render(r, transcript{})
 	}
 	t := read(r.Messages)
 	responses := m.turns[min(t.turn, len(m.turns)-1)]

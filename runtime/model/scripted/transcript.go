@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/runtime"
 )
 
 // noticePrefix begins the ids of the user messages that the loop itself wrote.
@@ -27,7 +28,9 @@ func read(messages []events.Message) transcript {
 	for _, m := range messages {
 		switch m.Role {
 		case events.RoleUser:
-			if !strings.HasPrefix(m.ID, noticePrefix) {
+			if earlier, ok := runtime.Summarized(&m); ok {
+				t.position += earlier
+			} else if !strings.HasPrefix(m.ID, noticePrefix) {
 				text := textOf(m.Parts)
 				t = transcript{turn: t.turn + 1, message: &text, all: t.all}
 			}

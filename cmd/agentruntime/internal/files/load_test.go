@@ -69,6 +69,7 @@ limits:
   script_timeout: 5s
   repeated_calls: 3
   silent_answers: 4
+  rejected_completions: 2
   calls_per_answer: 1e1
   context_tokens: 128000.0
   output_tokens: 4000
@@ -104,7 +105,7 @@ func TestEveryFieldReachesTheDefinition(t *testing.T) {
 			Output:       json.RawMessage(`{"type":"number","maximum":9007199254740993,"multipleOf":0.010,"enum":[1e400,12345678901234567890.10,-0.0,"yes"]}`),
 			Capabilities: []string{"desk.book"}, Subagents: []string{"triage"},
 			Budget: &events.Budget{Steps: 100, InputTokens: 200000, Timeout: "2h"}, OnBudget: events.OnBudgetHold,
-			Limits: events.Limits{Timeout: "10m", ScriptTimeout: "5s", RepeatedCalls: 3, SilentAnswers: 4, CallsPerAnswer: 10,
+			Limits: events.Limits{Timeout: "10m", ScriptTimeout: "5s", RepeatedCalls: 3, SilentAnswers: 4, RejectedCompletions: 2, CallsPerAnswer: 10,
 				ContextTokens: 128000, OutputTokens: 4000},
 			Events: []string{"call_dispatched", "call_settled"},
 		},

@@ -40,11 +40,13 @@ var codes = map[string]runtime.ErrorClass{
 	"authentication_error": runtime.ClassDenied,
 	"permission_error":     runtime.ClassDenied,
 
+	"context_length_exceeded":   runtime.ClassOverflow,
+	"exceed_context_size_error": runtime.ClassOverflow, // llama.cpp
+	"request_too_large":         runtime.ClassOverflow,
+
 	"invalid_request_error":         runtime.ClassInvalid,
-	"context_length_exceeded":       runtime.ClassInvalid,
 	"billing_error":                 runtime.ClassInvalid,
 	"not_found_error":               runtime.ClassInvalid,
-	"request_too_large":             runtime.ClassInvalid,
 	"invalid_prompt":                runtime.ClassInvalid,
 	"bio_policy":                    runtime.ClassInvalid,
 	"misalignment_policy_violation": runtime.ClassInvalid,
@@ -53,14 +55,20 @@ var codes = map[string]runtime.ErrorClass{
 
 // statusError maps a response that is an error.
 func statusError(r *http.Response) error {
-	// The body only adds words; it may be missing or cut off.
+	// The body only adds to the status; it may be missing or cut off.
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
-	text := parseError(body).text()
+	o := parseError(body)
+	text := o.text()
 	if text == "" {
 		text = http.StatusText(r.StatusCode)
 	}
+	class := classOf(r.StatusCode)
+	// A status does not tell whether a smaller request would do.
+	if class == runtime.ClassInvalid && (codes[o.code] == runtime.ClassOverflow || codes[o.kind] == runtime.ClassOverflow) {
+		class = runtime.ClassOverflow
+	}
 	return &runtime.ModelError{
-		Class: classOf(r.StatusCode), Status: r.StatusCode,
+		Class: class, Status: r.StatusCode,
 		RetryAfter: retryAfter(r.Header), Err: errors.New(text),
 	}
 }

@@ -147,14 +147,14 @@ func (a Adapter) statuses(t *testing.T) {
 		text   string
 	}{
 		{"400", 400, nil, body, runtime.ClassInvalid, 0, "Refused. [some_type] [some_code]"},
-		{"400 for a context that is too long", 400, nil, `{"error":{"message":"prompt is too long","type":"invalid_request_error","code":"context_length_exceeded"}}`, runtime.ClassInvalid, 0, "prompt is too long [invalid_request_error] [context_length_exceeded]"},
+		{"400 for a context that is too long", 400, nil, `{"error":{"message":"prompt is too long","type":"invalid_request_error","code":"context_length_exceeded"}}`, runtime.ClassOverflow, 0, "prompt is too long [invalid_request_error] [context_length_exceeded]"},
 		{"400 that asks to be repeated", 400, map[string]string{"X-Should-Retry": "true"}, body, runtime.ClassInvalid, 0, "Refused."},
 		{"401 that repeats the key", 401, nil, `{"error":{"message":"Incorrect API key provided: ` + Key + `."}}`, runtime.ClassDenied, 0, "provided: [key]."},
 		{"403", 403, nil, body, runtime.ClassDenied, 0, "Refused."},
 		{"404 with no body", 404, nil, "", runtime.ClassInvalid, 0, "Not Found"},
 		{"408", 408, nil, body, runtime.ClassRetry, 0, "Refused."},
 		{"409", 409, nil, body, runtime.ClassRetry, 0, "Refused."},
-		{"413", 413, nil, `{"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}`, runtime.ClassInvalid, 0, "maximum size [request_too_large]"},
+		{"413", 413, nil, `{"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}`, runtime.ClassOverflow, 0, "maximum size [request_too_large]"},
 		{"429 without Retry-After", 429, nil, body, runtime.ClassLimited, 0, "Refused."},
 		{"429 with Retry-After in seconds", 429, map[string]string{"Retry-After": "20"}, body, runtime.ClassLimited, 20 * time.Second, "Refused."},
 		{"429 with Retry-After as a date", 429, map[string]string{"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}, body, runtime.ClassLimited, 30 * time.Second, "Refused."},

@@ -110,7 +110,8 @@ func Lines() *rapid.Generator[string] {
 	return rapid.Map(rapid.String(), func(s string) string { return "»" + s })
 }
 
-// Window draws a window as the loop makes them: a task, then responses, each
+// Window draws a window as the loop makes them: a task, a summary if it was
+// compacted, then responses, each
 // followed by the results of its calls or by a notice. Said draws a response;
 // its calls get ids here.
 func Window(rt *rapid.T, said func(*rapid.T) []events.Part) *runtime.Request {
@@ -123,6 +124,9 @@ func Window(rt *rapid.T, said func(*rapid.T) []events.Part) *runtime.Request {
 		r.Messages = append(r.Messages, events.Message{ID: fmt.Sprintf("m%d", len(r.Messages)), Role: role, Parts: parts})
 	}
 	add(events.RoleUser, words.Draw(rt, "task")...)
+	if rapid.Bool().Draw(rt, "compacted") {
+		add(events.RoleUser, Text("[Summary of the conversation so far]"))
+	}
 	for step := range rapid.IntRange(0, 5).Draw(rt, "steps") {
 		parts := said(rt)
 		var results []events.Part

@@ -158,7 +158,7 @@ func TestUnusableResponses(t *testing.T) {
 		{"an invalid prompt", "failed_prompt.sse", runtime.ClassInvalid, 0, "[invalid_prompt]", events.Usage{}},
 		{"overloaded before the response", "overloaded_first.sse", runtime.ClassRetry, 0, "[server_is_overloaded]", events.Usage{}},
 		{"overloaded in the middle of a call", "error_overloaded.sse", runtime.ClassRetry, 0, "[server_is_overloaded]", events.Usage{}},
-		{"a context that is too long", "error_context.sse", runtime.ClassInvalid, 0, "[context_length_exceeded]", events.Usage{}},
+		{"a context that is too long", "error_context.sse", runtime.ClassOverflow, 0, "[context_length_exceeded]", events.Usage{}},
 		{"an error without the name of its event", "error_unnamed.sse", runtime.ClassInvalid, 404, "no such model", events.Usage{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
