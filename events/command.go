@@ -1,6 +1,9 @@
 package events
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // StartRun is the data of a run.start command. Exactly one of Input and
 // Message is given.
@@ -67,6 +70,29 @@ type RunTextData struct {
 	Text     string `json:"text"`
 }
 
+// RunProgressData is the data of the public event run.progress: how a run gets on,
+// for people.
+type RunProgressData struct {
+	Run     string     `json:"run"`
+	Session string     `json:"session"`
+	Phase   Phase      `json:"phase"`
+	Reason  string     `json:"reason"`          // one stable word: of the park that began or ended
+	Until   *time.Time `json:"until,omitempty"` // when a wait ends at the latest
+	Model   string     `json:"model,omitempty"` // that is asked from now on, of a switch
+	Note    string     `json:"note,omitempty"`  // what is known beyond the reason
+}
+
+// Phase is what a run has begun to do.
+type Phase string
+
+// The phases that are told of.
+const (
+	PhaseWaiting  Phase = "waiting"  // it has parked
+	PhaseResumed  Phase = "resumed"  // a worker carries it on after a park
+	PhaseSwitched Phase = "switched" // it asks another one of its models
+	PhaseRetrying Phase = "retrying" // the same, after its provider asked to be asked later
+)
+
 // RunCompletedData is the data of the public event run.completed.
 type RunCompletedData struct {
 	Run     string `json:"run"`
@@ -74,6 +100,7 @@ type RunCompletedData struct {
 	Agent   string `json:"agent"`
 	Reply   Reply  `json:"reply"`
 	Usage   Usage  `json:"usage"`
+	Cost    *Cost  `json:"cost,omitempty"` // of Usage, where the prices are known
 	Steps   int    `json:"steps"`
 }
 
@@ -85,6 +112,7 @@ type RunFailedData struct {
 	Reason  string `json:"reason"`
 	Error   string `json:"error,omitempty"`
 	Usage   Usage  `json:"usage"`
+	Cost    *Cost  `json:"cost,omitempty"` // of Usage, where the prices are known
 	Steps   int    `json:"steps"`
 }
 

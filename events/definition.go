@@ -8,7 +8,8 @@ type AgentDefinition struct {
 	Slug         string          `json:"slug"`
 	Description  string          `json:"description,omitempty"`
 	Instructions string          `json:"instructions"`
-	Model        string          `json:"model"`            // provider/name, for example openai/gpt-5
+	Model        string          `json:"model,omitempty"`  // provider/name, for example openai/gpt-5
+	Models       []string        `json:"models,omitempty"` // in place of Model: the preferred one, and those asked when it cannot be
 	Input        json.RawMessage `json:"input,omitempty"`  // JSON Schema of the task's input
 	Output       json.RawMessage `json:"output,omitempty"` // JSON Schema of the output; absent: any value
 	Subagents    []string        `json:"subagents,omitempty"`
@@ -17,6 +18,15 @@ type AgentDefinition struct {
 	OnBudget     OnBudget        `json:"on_budget,omitempty"` // what happens when it is spent; fail
 	Limits       Limits          `json:"limits,omitzero"`
 	Events       []string        `json:"events,omitempty"` // public call-level events asked for: call_dispatched, call_settled
+}
+
+// ModelNames returns the models that the definition names, the preferred one
+// first.
+func (d *AgentDefinition) ModelNames() []string {
+	if len(d.Models) > 0 {
+		return d.Models
+	}
+	return []string{d.Model}
 }
 
 // OnBudget says what becomes of a run whose budget is spent.

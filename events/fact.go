@@ -26,6 +26,9 @@ type RunAdmitted struct {
 	Deadline     *time.Time        `json:"deadline,omitempty"`     // absolute; parked time counts
 	Events       []string          `json:"events,omitempty"`       // call-level public events the definition asked for
 
+	// Models are those that the definition names, the preferred one first.
+	Models []string `json:"models,omitempty"`
+
 	// Subagents pins the version of each child that the run may start, by
 	// slug.
 	Subagents map[string]string `json:"subagents,omitempty"`
@@ -63,7 +66,8 @@ type CommandAccepted struct {
 
 // RunClaimed hands the session to a worker. The append is the fence.
 type RunClaimed struct {
-	Worker string `json:"worker"`
+	Worker  string `json:"worker"`
+	Resumes string `json:"resumes,omitempty"` // the reason of the park that it ends
 }
 
 // CheckpointCommitted advances the run by one revision.
@@ -98,6 +102,9 @@ type RunParked struct {
 	Budget       string     `json:"budget,omitempty"` // run whose budget is spent
 	Spent        string     `json:"spent,omitempty"`  // what of it: steps, input_tokens or output_tokens
 	Reason       string     `json:"reason"`
+	Note         string     `json:"note,omitempty"`   // redacted, bounded, for people: what the provider said
+	Failed       int        `json:"failed,omitempty"` // see RunReleased
+	Since        *time.Time `json:"since,omitempty"`  // when the provider began to fail
 }
 
 // Reasons of a park.
@@ -105,12 +112,29 @@ const (
 	ParkChildren = "children" // waits for children, possibly for a message or a time-out as well
 	ParkMessage  = "message"  // waits for a message only
 	ParkBudget   = "budget"   // the ledger refused a request; a top-up wakes it
+	ParkProvider = "provider" // the model's provider asked to be asked later; its time wakes it
+)
+
+// ModelSwitched makes the run ask another one of its models, for the rest of it.
+type ModelSwitched struct {
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Reason string `json:"reason"`
+	Note   string `json:"note,omitempty"` // redacted, bounded, for people: what the provider said
+}
+
+// Reasons of a switch.
+const (
+	SwitchDenied      = "denied"      // the provider does not take the key
+	SwitchNotFound    = "not_found"   // it does not have the model
+	SwitchUnavailable = "unavailable" // it has failed, or asked for patience, for too long
 )
 
 // RunReleased closes the claim without a reason to wait: the worker is going
 // away, or leaves the run to others for a while.
 type RunReleased struct {
 	Reason string `json:"reason"`
+	Failed int    `json:"failed,omitempty"` // model requests under the claim that the provider answered and that led to no response
 }
 
 // RunCompleted is the checkpoint that ends a run with a reply.

@@ -127,6 +127,18 @@ func (u Usage) Add(v Usage) Usage {
 	return Usage{u.Input + v.Input, u.Cached + v.Cached, u.Output + v.Output, u.Reasoning + v.Reasoning}
 }
 
+// ModelUsage is what one model was used for.
+type ModelUsage struct {
+	Model string `json:"model"` // as a definition names it
+	Usage
+}
+
+// Cost is an amount of money. The amount is a decimal number, exact.
+type Cost struct {
+	Amount   string `json:"amount"`
+	Currency string `json:"currency"`
+}
+
 // ReplyKind tells a result from a question.
 type ReplyKind string
 

@@ -68,6 +68,7 @@ var Types = []Type{
 
 	fact[CheckpointCommitted](Owner, "checkpoint.committed"),
 	fact[WindowCompacted](Owner, "window.compacted"),
+	fact[ModelSwitched](Owner, "model.switched"),
 	closing[RunParked]("run.parked", false),
 	closing[RunReleased]("run.released", false),
 	closing[RunCompleted]("run.completed", true),
@@ -94,6 +95,7 @@ var Types = []Type{
 
 	outside[RunStartedData](Public, "run.started"),
 	outside[RunTextData](Public, "run.text"),
+	outside[RunProgressData](Public, "run.progress"),
 	outside[RunCompletedData](Public, "run.completed"),
 	outside[RunFailedData](Public, "run.failed"),
 	outside[RunCancelledData](Public, "run.cancelled"),

@@ -173,6 +173,9 @@ func (a *API) list(ctx context.Context, namespace string, data []byte) (any, err
 		return nil, err
 	}
 	rows, next, err := a.Lister.List(ctx, namespace, f)
+	for i := range rows {
+		rows[i].Cost = a.cost(rows[i].Spent)
+	}
 	if rows == nil {
 		rows = []Row{}
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
-	"github.com/agentruntime/agentruntime/runtime/tokens"
 )
 
 // errand is events.Errand for one session: claim it, run it, settle it.
@@ -118,10 +117,19 @@ func (d *Dispatcher) mayClaim(ctx context.Context, s *projector.Session, run *pr
 // claim appends the claim, which is the fence, and then takes the lease.
 func (d *Dispatcher) claim(ctx context.Context, s *projector.Session, run string, v *Version) (*attempt, error) {
 	claim := events.Claim{ID: d.NewID(), Run: run, Open: true}
+	var since *time.Time
 	_, err := d.appender().Commit(ctx, s.Key, s, func() (*events.Event, error) {
-		e, err := d.fact(s.Key, run, events.RunClaimed{Worker: d.Worker})
+		claimed := events.RunClaimed{Worker: d.Worker}
+		since = nil
+		if r := s.Run(run); r.State == projector.StateParked {
+			claimed.Resumes, since = r.Wait.Reason, r.Wait.Since
+		}
+		e, err := d.fact(s.Key, run, claimed)
 		if err != nil {
 			return nil, err
+		}
+		if claimed.Resumes != "" {
+			e.Emits = emitsProgress
 		}
 		claim.Epoch = s.At.Claim.Epoch + 1
 		e.ClaimID, e.Epoch = claim.ID, claim.Epoch
@@ -131,8 +139,11 @@ func (d *Dispatcher) claim(ctx context.Context, s *projector.Session, run string
 		return nil, fmt.Errorf("claim run %s: %w", run, err)
 	}
 	a := &attempt{d: d, run: run, version: v, store: &store{host: d.Host, session: s, run: run, claim: claim, version: v}}
+	if since != nil {
+		a.down = *since
+	}
 	a.store.at.Store(s.At.Sequence)
-	a.meter = &meter{host: d.Host, store: a.store, namespace: s.Key.Namespace, since: revision(s.Run(run))}
+	a.meter = &meter{host: d.Host, store: a.store, namespace: s.Key.Namespace, since: revision(s.Run(run)), most: positiveOr(d.Requests, DefaultRequests)}
 	if a.hold, err = take(ctx, d.Leases, s.Key, Lease{Worker: d.Worker, Claim: claim.ID, Epoch: claim.Epoch}, d.TTL, d.Now); err != nil {
 		return nil, errors.Join(err, a.end(ctx, events.RunReleased{Reason: "no lease"}))
 	}
@@ -150,6 +161,7 @@ type attempt struct {
 	hold    *hold
 	store   *store
 	meter   *meter
+	down    time.Time // since when the model has been failing; see away
 
 	// ctx ends with the hold, at the run's deadline, and when the run is
 	// asked to stop.
@@ -218,13 +230,29 @@ func (a *attempt) carryOut(ctx context.Context) error {
 			a.d.Logger.Warn("an executor was not torn down", "run", a.run, "error", result.CleanupError)
 		}
 		verdict := judge(err)
-		if cause := context.Cause(a.hold.ctx); verdict == again && cause != nil {
+		if cause := context.Cause(a.hold.ctx); (verdict == again || verdict == delayed) && cause != nil {
 			// What ended the attempt outranks what failed because of it.
 			if err = errors.Join(cause, err); errors.Is(cause, errDraining) {
 				verdict = stopped
 			} else {
 				verdict = lost
 			}
+		}
+		if revision(a.current()) > before {
+			a.down = time.Time{}
+		}
+		if reason := a.fallback(verdict, err); reason != "" {
+			switch err := a.next(ctx, reason, err); {
+			case errors.Is(err, errCancelled):
+				return a.stop(ctx)
+			case err != nil:
+				return err
+			}
+			if input, err = a.input(a.current()); err != nil {
+				return a.fail(ctx, events.FailureAborted, err)
+			}
+			pause, invalid = firstRetry, 0
+			continue
 		}
 		switch verdict {
 		case settled:
@@ -241,6 +269,11 @@ func (a *attempt) carryOut(ctx context.Context) error {
 			return a.stop(ctx)
 		case overdrawn:
 			if held, err := a.overdrawn(ctx, err); held || err != nil {
+				return err
+			}
+			continue
+		case delayed:
+			if waits, err := a.delay(ctx, err); waits || err != nil {
 				return err
 			}
 			continue
@@ -303,6 +336,10 @@ func revision(r *projector.Run) uint64 {
 // end closes the claim, in a context that survives the attempt's. What was spent
 // under the claim is on the ledger before.
 func (a *attempt) end(ctx context.Context, payload any) error {
+	if released, ok := payload.(events.RunReleased); ok {
+		released.Failed = a.store.failed
+		payload = released
+	}
 	return a.endWith(ctx, func(*projector.Run) any { return payload })
 }
 
@@ -403,32 +440,3 @@ func bounded(s string, most int) string {
 	}
 	return s[:cut] + "…"
 }
-
-// input builds what the loop is given.
-func (a *attempt) input(run *projector.Run) (*runtime.Input, error) {
-	model, limits, err := a.d.Models.Model(a.version.Agent.Model)
-	if err != nil {
-		return nil, fmt.Errorf("agent %s: model %s: %w", a.version.Agent.Slug, a.version.Agent.Model, err)
-	}
-	if n := a.version.Agent.Limits.ContextTokens; n > 0 {
-		limits.ContextTokens = n
-	}
-	if n := a.version.Agent.Limits.OutputTokens; n > 0 {
-		limits.OutputTokens = n
-	}
-	return &runtime.Input{
-		Definition: a.version.Agent, Subagents: a.version.Subagents, Model: metered{model, a.meter}, ModelLimits: limits,
-		Store: a.store, Controller: &controller{a.d.Host, a.hold, a.store, a.d.Tree, a.meter}, ExecutorFactory: patient{a.d.Executors, a.d.Host},
-		Backend: &backend{host: a.d.Host, services: a.d.Services, hold: a.hold, run: run, namespace: a.store.session.Key.Namespace, epoch: a.store.claim.Epoch},
-		Sink:    silentSink{}, Redactor: a.d.Redactor, Estimator: tokens.New(a.version.Agent.Model),
-		RunID: a.run, Message: run.Admitted.Message, Capabilities: a.version.Capabilities, Stop: a.d.stop,
-		Inbox: func() []events.Message { return a.current().Messages },
-	}, nil
-}
-
-// silentSink is the loop's sink: people are told by the reactions, from what
-// is committed.
-type silentSink struct{}
-
-// Text implements runtime.Sink.
-func (silentSink) Text(context.Context, uint64, string) {}

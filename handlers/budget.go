@@ -7,7 +7,6 @@ import (
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
-	"github.com/agentruntime/agentruntime/runtime"
 )
 
 // BudgetError is a model request that a budget did not allow.
@@ -85,7 +84,9 @@ type meter struct {
 	store     *store
 	namespace string
 
-	since    uint64 // revision at which the claim began
+	since uint64 // revision at which the claim began
+	most  int    // requests in one run
+
 	key      events.RequestKey
 	reserved bool         // key is reserved, and no answer has come
 	begun    bool         // key is one of this claim
@@ -97,8 +98,8 @@ type meter struct {
 func (m *meter) run() *projector.Run { return m.store.session.Run(m.store.run) }
 
 // next moves to the request that is to be made. A request that was reserved and
-// has not been answered is made again on the same reservation: what failed was
-// the infrastructure.
+// of which the provider counted nothing is made again on the same reservation:
+// what failed was the infrastructure.
 func (m *meter) next() {
 	at := revision(m.run())
 	switch {
@@ -133,6 +134,9 @@ func account(r *projector.Run) *events.BudgetAccount {
 // as well, so that a top-up finds whom to wake.
 func (m *meter) reserve(ctx context.Context) error {
 	run := m.run()
+	if made := run.FailedRequests + m.store.failed + steps(run); made >= m.most {
+		return &RequestsError{made}
+	}
 	if !run.Admitted.Metered {
 		return nil
 	}
@@ -141,14 +145,15 @@ func (m *meter) reserve(ctx context.Context) error {
 		return err
 	}
 	m.next()
-	spent := m.spent()
+	spent, said := m.spent(), true
 	var refused *BudgetError
 	err = m.host.onLedger(ctx, m.namespace, run.Root, func(l *projector.Ledger) (string, any, error) {
-		refused = nil
+		refused, said = nil, true
 		if l.TakenOver(m.key) {
 			return "", nil, events.ErrUnresolved
 		}
 		if l.Reserved(m.key) {
+			said = false
 			return "", nil, nil
 		}
 		var open *events.BudgetAccount
@@ -165,7 +170,9 @@ func (m *meter) reserve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.settled = spent
+	if said {
+		m.settled = spent
+	}
 	if refused != nil {
 		return refused
 	}
@@ -203,21 +210,6 @@ func (m *meter) settle(ctx context.Context) error {
 	return err
 }
 
-// metered is a model whose requests a meter knows of.
-type metered struct {
-	runtime.Model
-	meter *meter
-}
-
-// Generate implements runtime.Model.
-func (m metered) Generate(ctx context.Context, r *runtime.Request) (*runtime.Response, error) {
-	response, err := m.Model.Generate(ctx, r)
-	if err == nil {
-		m.meter.reserved, m.meter.answer = false, response.Usage
-	}
-	return response, err
-}
-
 // topUp raises the limit of a run, and tells every run that was refused.
 func (a *admission) topUp(ctx context.Context) (*Admission, error) {
 	var data events.TopUpBudget
@@ -239,6 +231,12 @@ func (a *admission) topUp(ctx context.Context) (*Admission, error) {
 	if err != nil {
 		return nil, err
 	}
+	limit := run.Admitted.Budget
+	for name, pair := range map[string][2]int64{"steps": {add.Steps, of(limit).Steps}, "input_tokens": {add.InputTokens, of(limit).InputTokens}, "output_tokens": {add.OutputTokens, of(limit).OutputTokens}} {
+		if pair[0] > 0 && pair[1] == 0 {
+			return nil, reject(RejectNoBudget, "run %s has no limit of %s; the run whose budget is spent is named in its error, see budget show", data.Run, name)
+		}
+	}
 	if run.State.Terminal() {
 		// The same command again is answered as it was the first time.
 		l, err := a.host.ledger(ctx, a.namespace, run.Root)
@@ -249,12 +247,6 @@ func (a *admission) topUp(ctx context.Context) (*Admission, error) {
 			return nil, reject(RejectEnded, "run %s has ended, and its budget with it; run.retry starts another with a budget of its own", data.Run)
 		}
 		return &Admission{Run: data.Run, Session: key.Session}, nil
-	}
-	limit := run.Admitted.Budget
-	for name, pair := range map[string][2]int64{"steps": {add.Steps, of(limit).Steps}, "input_tokens": {add.InputTokens, of(limit).InputTokens}, "output_tokens": {add.OutputTokens, of(limit).OutputTokens}} {
-		if pair[0] > 0 && pair[1] == 0 {
-			return nil, reject(RejectNoBudget, "run %s has no limit of %s; the run whose budget is spent is named in its error, see budget show", data.Run, name)
-		}
 	}
 	if err := a.accept(ctx, key, data.Run, true); err != nil {
 		return nil, err

@@ -58,9 +58,7 @@ func checkAgent(d *events.AgentDefinition) error {
 	if strings.TrimSpace(d.Instructions) == "" {
 		wrong("instructions", "must not be empty")
 	}
-	if provider, name, ok := strings.Cut(d.Model, "/"); !ok || provider == "" || name == "" {
-		wrong("model", "must be a provider and a name, such as openai/gpt-5")
-	}
+	checkModels(d, wrong)
 	for _, s := range []struct {
 		field string
 		doc   []byte
@@ -90,6 +88,35 @@ func checkAgent(d *events.AgentDefinition) error {
 	checkTree(d, wrong)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
+}
+
+// maxModels is how many models a definition may name.
+const maxModels = 8
+
+func checkModels(d *events.AgentDefinition, wrong func(field, format string, args ...any)) {
+	field := "model"
+	switch {
+	case len(d.Models) > 0 && d.Model != "":
+		wrong("models", "is given beside model: leave one of them out")
+		return
+	case len(d.Models) == 0 && d.Model == "":
+		wrong("model", "is missing: give a provider and a name, such as openai/gpt-5, or several as models")
+		return
+	case len(d.Models) > maxModels:
+		wrong("models", "are %d, more than %d", len(d.Models), maxModels)
+		return
+	case len(d.Models) > 0:
+		field = "models"
+	}
+	for i, model := range d.ModelNames() {
+		provider, name, ok := strings.Cut(model, "/")
+		switch {
+		case !ok || provider == "" || name == "":
+			wrong(field, "%q must be a provider and a name, such as openai/gpt-5", bounded(model, maxNamed))
+		case slices.Contains(d.ModelNames()[:i], model):
+			wrong(field, "%q is named twice", bounded(model, maxNamed))
+		}
+	}
 }
 
 // isDuration accepts an absent or a positive duration.
@@ -192,9 +219,6 @@ func checkTree(d *events.AgentDefinition, wrong func(field, format string, args 
 		if n < 0 {
 			wrong(field, "must not be negative; 0 is unlimited")
 		}
-	}
-	if b.Timeout != "" && d.Limits.Timeout != "" {
-		wrong("budget.timeout", "limits.timeout says the same; give one of them")
 	}
 	if !isDuration(b.Timeout) {
 		wrong("budget.timeout", "%q must be a positive duration such as 30s", b.Timeout)

@@ -49,10 +49,12 @@ type Dispatcher struct {
 	Executors runtime.ExecutorFactory
 	Services  Services
 
-	Tree  TreeLimits
-	TTL   time.Duration // of a lease; DefaultTTL when zero
-	Slots int           // runs at a time; DefaultSlots when zero
-	Grace time.Duration // for calls in flight when draining; DefaultGrace when zero
+	Tree     TreeLimits
+	TTL      time.Duration // of a lease; DefaultTTL when zero
+	Slots    int           // runs at a time; DefaultSlots when zero
+	Grace    time.Duration // for calls in flight when draining; DefaultGrace when zero
+	Requests int           // to models in one run; DefaultRequests when zero
+	Fallback time.Duration // how long a model may be unavailable while there is another; DefaultFallback when zero
 
 	// Gone tells that a worker is known to have ended, so that its claim
 	// need not be waited out. Optional.
@@ -127,6 +129,9 @@ func (d *Dispatcher) Prepare() {
 	}
 	if d.Grace == 0 {
 		d.Grace = DefaultGrace
+	}
+	if d.Fallback == 0 {
+		d.Fallback = DefaultFallback
 	}
 	d.busy = make(map[events.Key]bool)
 	d.stop = make(chan struct{})

@@ -86,7 +86,11 @@
 //
 // What the infrastructure does (the log, a provider, the start of an executor)
 // is tried again under the same claim with a capped back-off, until the run's
-// deadline. A definition, a model or a guard that cannot go on ends the run as
+// deadline. A provider that asks for more patience than a worker has parks the run
+// until then; what it counted of requests that failed is on the ledger, and what it
+// answered counts towards the requests a run may make. A model that does not take
+// the key, is not there or has been away for too long is replaced by the next one
+// that the definition names, by a fact: whoever carries the run on asks the same. A definition, a model or a guard that cannot go on ends the run as
 // failed. A fence, a lost lease or an unresolved append ends the attempt without
 // a word: somebody else may be at work. Five claims that end at one revision
 // without a word set the run aside; workers that die while they load a session

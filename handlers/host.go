@@ -24,6 +24,7 @@ type Host struct {
 	Public      Publisher
 	Dead        DeadLetters
 	Redactor    runtime.Redactor
+	Prices      Prices // optional: without it costs are not known
 
 	Now    func() time.Time
 	NewID  func() string // returns an id never used before
@@ -60,6 +61,7 @@ type Meter interface {
 	AttemptEnded(outcome string)
 	CommandHandled(kind, outcome string)
 	CallMade(capability, outcome string, took time.Duration)
+	TokensUsed(model string, usage events.Usage)
 	Rebased()
 }
 
@@ -80,6 +82,9 @@ func (NoMeter) CommandHandled(string, string) {}
 
 // CallMade implements Meter.
 func (NoMeter) CallMade(string, string, time.Duration) {}
+
+// TokensUsed implements Meter.
+func (NoMeter) TokensUsed(string, events.Usage) {}
 
 // Rebased implements Meter.
 func (NoMeter) Rebased() {}

@@ -106,7 +106,8 @@ func joined(states []projector.State) string {
 // StateUnreadable, without a run.
 type Row struct {
 	projector.Summary
-	Stuck bool `json:"stuck,omitempty"` // nothing will wake it
+	Stuck bool         `json:"stuck,omitempty"` // nothing will wake it
+	Cost  *events.Cost `json:"cost,omitempty"`  // as it is shown: no part of what a Lister keeps
 }
 
 // Lister lists the runs of a namespace that match a filter: the newest admitted

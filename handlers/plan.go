@@ -93,7 +93,7 @@ func (h *Host) grants(ctx context.Context, namespace string, v *Version, seen ma
 // and the id of its task.
 func (p *plan) admit(task string, now time.Time) *events.RunAdmitted {
 	d := &p.version.Agent
-	a := &events.RunAdmitted{Agent: d.Slug, Definition: p.hash, Contract: p.contract, Message: events.Text("", events.RoleUser, task),
+	a := &events.RunAdmitted{Agent: d.Slug, Models: d.ModelNames(), Definition: p.hash, Contract: p.contract, Message: events.Text("", events.RoleUser, task),
 		Capabilities: p.grants, Events: d.Events, Subagents: p.subagents, Budget: d.Budget, Metered: counts(d.Budget), Hold: d.OnBudget == events.OnBudgetHold}
 	limits := []string{d.Limits.Timeout}
 	if d.Budget != nil {

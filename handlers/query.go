@@ -17,8 +17,9 @@ import (
 type RunDetail struct {
 	projector.Summary
 	Reply *events.Reply `json:"reply,omitempty"`
+	Cost  *events.Cost  `json:"cost,omitempty"` // of the run alone, where the prices are known
 	Error string        `json:"error,omitempty"`
-	Note  string        `json:"note,omitempty"` // of a run under way: why it does not get on
+	Note  string        `json:"note,omitempty"` // of a run under way, or parked: why it does not get on
 }
 
 // Notes tells what the holder of a session's lease notes for people.
@@ -41,12 +42,15 @@ func (h *Host) GetRun(ctx context.Context, namespace, run string) (*RunDetail, e
 	if r == nil {
 		return nil, fmt.Errorf("run %s in namespace %s: %w", run, namespace, events.ErrNotFound)
 	}
-	d := &RunDetail{Summary: h.summary(r)}
+	d := &RunDetail{Summary: h.summary(r), Cost: h.cost(r.Spent)}
 	if r.Checkpoint != nil {
 		d.Reply = h.redactReply(r.Checkpoint.Reply)
 	}
 	if r.Failed != nil {
 		d.Error = r.Failed.Error
+	}
+	if r.State == projector.StateParked {
+		d.Note = r.Wait.Note
 	}
 	return d, nil
 }

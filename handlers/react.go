@@ -21,7 +21,7 @@ func (h *Host) React(ctx context.Context, fact *events.Event, at events.Position
 	t := events.TypeOf(fact.Type)
 	var follows bool
 	switch t.Name {
-	case typeAdmitted, typeParked, typeReleased:
+	case typeAdmitted, typeParked, typeReleased, typeSwitched:
 		follows = true
 	default:
 		follows = t.Kind == events.External || t.Ends || fact.Emits != ""
@@ -41,7 +41,9 @@ func (h *Host) React(ctx context.Context, fact *events.Event, at events.Position
 
 var (
 	typeAdmitted        = events.TypeFor[events.RunAdmitted]().Name
+	typeClaimed         = events.TypeFor[events.RunClaimed]().Name
 	typeParked          = events.TypeFor[events.RunParked]().Name
+	typeSwitched        = events.TypeFor[events.ModelSwitched]().Name
 	typeReleased        = events.TypeFor[events.RunReleased]().Name
 	typeCancelRequested = events.TypeFor[events.CancelRequested]().Name
 )
@@ -204,7 +206,10 @@ func (h *Host) publicEvents(ctx context.Context, s *projector.Session, fact *eve
 			return nil, err
 		}
 	}
-	if fact.Emits != "" {
+	switch {
+	case t.Name == typeParked, t.Name == typeClaimed, t.Name == typeSwitched:
+		return list, h.addProgress(ctx, s.Key, run, at, add)
+	case fact.Emits != "":
 		if err := h.addDetails(ctx, s.Key, run, fact, at, add); err != nil {
 			return nil, err
 		}
@@ -212,14 +217,14 @@ func (h *Host) publicEvents(ctx context.Context, s *projector.Session, fact *eve
 	if run.EndedSeq != at.Sequence {
 		return list, nil
 	}
-	ended := events.RunFailedData{Run: run.ID, Session: session, Agent: run.Admitted.Agent, Reason: run.Reason}
+	ended := events.RunFailedData{Run: run.ID, Session: session, Agent: run.Admitted.Agent, Reason: run.Reason, Cost: h.cost(run.Spent)}
 	if c := run.Checkpoint; c != nil {
 		ended.Usage, ended.Steps = c.Usage, c.Steps
 	}
 	switch run.State {
 	case projector.StateCompleted:
 		reply := h.redactReply(run.Checkpoint.Reply)
-		return list, add(events.RunCompletedData{Run: run.ID, Session: session, Agent: ended.Agent, Reply: *reply, Usage: ended.Usage, Steps: ended.Steps})
+		return list, add(events.RunCompletedData{Run: run.ID, Session: session, Agent: ended.Agent, Reply: *reply, Usage: ended.Usage, Cost: ended.Cost, Steps: ended.Steps})
 	case projector.StateFailed:
 		ended.Error = run.Failed.Error
 		return list, add(ended)

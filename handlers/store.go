@@ -26,6 +26,7 @@ type store struct {
 	at      atomic.Uint64 // the fold's position, for whoever watches the log meanwhile
 	judged  uint64        // the fold's position when a wait was last answered
 	telling []string      // calls whose child's end the result tells that is committed next
+	failed  int           // see events.RunReleased
 
 	dispatched map[string]bool // calls that may start a child and were dispatched under this claim
 
@@ -210,7 +211,7 @@ func (s *store) park(ctx context.Context, decide func() (*events.RunParked, erro
 		if err != nil || park == nil {
 			return nil, err
 		}
-		parked = true
+		parked, park.Failed = true, s.failed
 		return s.host.fact(s.session.Key, s.run, *park)
 	})
 	if err == nil && parked {
@@ -243,6 +244,8 @@ func (s *store) emits(old, c *projector.Checkpoint) string {
 const (
 	emitsText  = "text"
 	emitsCalls = "calls"
+
+	emitsProgress = "progress" // of a claim
 )
 
 func saysSomething(m events.Message) bool {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/handlers"
@@ -130,6 +131,26 @@ var trees = []handlerstest.Scenario{
 		Commands: func(ns string) []events.Event {
 			return []events.Event{handlerstest.Start("1", "parent", "Go."), handlerstest.TopUp("2", runOf(ns, "1"), 10)}
 		},
+	},
+	{
+		Name: "a provider that asks parent and child for patience", Versions: []handlers.Version{member("parent", "child"), member("child")}, Timers: true,
+		Prepare: func(w *handlerstest.World) {
+			cast(map[string]runtimetest.Step{
+				"parent": first([]error{patience(time.Hour)}, runtimetest.Script(
+					runtimetest.Calls(spawn("child", "one"), wait(`{}`)),
+					runtimetest.CompleteQuoting())),
+				"child": first([]error{patience(time.Hour)}, runtimetest.Script(runtimetest.Complete(`"done"`))),
+			})(w)
+		},
+		Commands: begin("parent"),
+	},
+	{
+		Name: "a model that does not take the key, in the middle", Versions: []handlers.Version{choosing("a/x", "b/y")},
+		Prepare: answering(map[string]runtimetest.Step{
+			"a/x": runtimetest.Script(runtimetest.RunJS("desk.book {}\nreturn"), runtimetest.Fails(refusal(401, runtime.ClassDenied))),
+			"b/y": runtimetest.Script(nil, runtimetest.RunJS("desk.book {\"n\":2}\nreturn"), runtimetest.CompleteQuoting()),
+		}),
+		Commands: begin("tester"),
 	},
 	{
 		Name: "a deadline while children are open", Versions: []handlers.Version{expiring(member("parent", "middle")), member("middle", "child"), member("child")}, Timers: true,

@@ -21,6 +21,7 @@ const (
 	lost                      // somebody else may be at work: say and do nothing more
 	cancelled                 // somebody asked the run to stop
 	overdrawn                 // a budget is spent
+	delayed                   // the provider asks for more patience than a worker has
 	reconsider                // the decision was overtaken: it is made again at once
 	refused                   // this binary must not carry the run on; another may
 	again                     // the infrastructure failed; the same claim tries again
@@ -41,6 +42,8 @@ func judge(err error) verdict {
 		other  *runtime.ContractError
 		order  *projector.SuccessionError
 		budget *BudgetError
+		later  *runtime.LaterError
+		most   *RequestsError
 	)
 	switch {
 	case err == nil:
@@ -56,12 +59,16 @@ func judge(err error) verdict {
 		return reconsider
 	case errors.As(err, &budget):
 		return overdrawn
+	case errors.As(err, &most):
+		return failed
 	case errors.Is(err, errDeadline):
 		return expired
 	case errors.Is(err, runtime.ErrStopped), errors.Is(err, errDraining):
 		return stopped
 	case errors.As(err, &other):
 		return refused
+	case errors.As(err, &later):
+		return delayed
 	case errors.As(err, &guard), errors.As(err, &large), errors.As(err, &input), errors.As(err, &schema), errors.As(err, &order),
 		errors.As(err, &model) && model.Class == runtime.ClassInvalid && model.Status != 0:
 		return failed

@@ -131,8 +131,8 @@ func record(t *testing.T, file string) {
 }
 
 // wholeHistory is a conversation that has every type of fact: the first run
-// starts children, waits, is taken over, hears, runs out of budget, compacts and
-// completes; the second is cancelled in the middle of a response; the third
+// starts children, waits, is taken over, hears, runs out of budget, waits for its
+// provider, compacts and completes; the second is cancelled in the middle of a response; the third
 // fails before it begins and is retried; the last is admitted as cancelled.
 func wholeHistory(t *testing.T) *history {
 	const run3, run4, run5 = "s1-cccccccc", "s1-dddddddd", "s1-eeeeeeee"
@@ -170,6 +170,9 @@ func wholeHistory(t *testing.T) *history {
 	h.append(t, run1, events.RunParked{Reason: events.ParkBudget})
 	h.append(t, run1, s["budget.raised"])
 	claim(h, run1, "w1")
+	h.append(t, run1, events.RunParked{CallID: "provider-c", Reason: events.ParkProvider, Deadline: &ofWait, Note: "slow down", Failed: 2})
+	h.append(t, run1, events.TimerFired{CallID: "provider-c", Deadline: ofWait})
+	h.append(t, run1, events.RunClaimed{Worker: "w1", Resumes: events.ParkProvider})
 	h.append(t, run1, s["message.received"])
 	h.append(t, run1, s["window.compacted"])
 	h.append(t, run1, s["run.released"])
@@ -198,10 +201,11 @@ func wholeHistory(t *testing.T) *history {
 	claim(h, run3, "w1")
 	h.append(t, run3, s["run.failed"])
 	again := events.Text("task4", events.RoleUser, "Go on.")
-	h.append(t, run4, events.RunAdmitted{Agent: "planner", Retries: run3, Message: again})
+	h.append(t, run4, events.RunAdmitted{Agent: "planner", Models: []string{"a/x", "b/y"}, Retries: run3, Message: again})
 	claim(h, run4, "w1")
 	h.commit(t, events.CheckpointDelta{Version: 1, Contract: "contract", Revision: 1, Phase: string(projector.PhaseModel), Append: []events.Message{again}})
-	h.append(t, run4, events.RunCompleted{Delta: events.CheckpointDelta{Revision: 2, Steps: 1, Phase: string(projector.PhaseCompleted), Reply: &events.Reply{Kind: events.ReplyNeedsInput, Question: "Which?"}}})
+	h.append(t, run4, s["model.switched"])
+	h.append(t, run4, events.RunCompleted{Delta: events.CheckpointDelta{Revision: 2, Steps: 1, Usage: events.Usage{Input: 40, Cached: 5, Output: 6, Reasoning: 1}, Phase: string(projector.PhaseCompleted), Reply: &events.Reply{Kind: events.ReplyNeedsInput, Question: "Which?"}}})
 
 	h.append(t, run5, events.CancelRequested{Reason: "too early"})
 	h.append(t, run5, events.RunAdmitted{Agent: "planner", Message: events.Text("task5", events.RoleUser, "That one."), Cancelled: &events.CancelRequested{Reason: "too early"}})
@@ -231,7 +235,7 @@ func TestASummaryTellsWhereARunStands(t *testing.T) {
 		"s1-aaaaaaaa s1 completed  4 steps 300 tokens, ended true",
 		"s1-bbbbbbbb s1 cancelled asked 0 steps 0 tokens, ended true",
 		"s1-cccccccc s1 failed aborted 0 steps 0 tokens, ended true",
-		"s1-dddddddd s1 completed  1 steps 0 tokens, ended true",
+		"s1-dddddddd s1 completed  1 steps 40 tokens, ended true",
 		"s1-eeeeeeee s1 cancelled too early 0 steps 0 tokens, ended true",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -101,7 +101,7 @@ func begun(t rapid.TB) *history {
 	t.Helper()
 	h := &history{}
 	task := events.Text("task", events.RoleUser, "Do the task.")
-	h.append(t, run1, events.RunAdmitted{Agent: "planner", Definition: "d1", Contract: "contract", Cause: events.Cause{Source: "/cli", ID: "1"}, Message: task, Deadline: &ofRun})
+	h.append(t, run1, events.RunAdmitted{Agent: "planner", Models: []string{"a/x", "b/y", "c/z"}, Definition: "d1", Contract: "contract", Cause: events.Cause{Source: "/cli", ID: "1"}, Message: task, Deadline: &ofRun})
 	h.append(t, run1, events.RunClaimed{Worker: "w1"})
 	h.commit(t, events.CheckpointDelta{Version: 1, Contract: "contract", Revision: 1, Phase: string(projector.PhaseModel), Append: []events.Message{task}})
 	var calls []events.Call
@@ -164,7 +164,8 @@ func samples() map[string]any {
 		"checkpoint.committed": events.CheckpointCommitted{Delta: events.CheckpointDelta{Revision: 4, Steps: 1}},
 		"window.compacted":     events.WindowCompacted{Window: []events.Message{events.Text("summary", events.RoleUser, "What was.")}},
 		"run.parked":           events.RunParked{CallID: "call_2", Dependencies: []string{left, right}, Deadline: &ofWait, Reason: events.ParkChildren},
-		"run.released":         events.RunReleased{Reason: "drain"},
+		"model.switched":       events.ModelSwitched{From: "a/x", To: "b/y", Reason: events.SwitchDenied, Note: "no"},
+		"run.released":         events.RunReleased{Reason: "drain", Failed: 1},
 		"run.completed":        events.RunCompleted{Delta: events.CheckpointDelta{Revision: 4, Phase: string(projector.PhaseCompleted), Reply: &events.Reply{Kind: events.ReplyOutput, Output: raw(`1`)}}},
 		"run.failed":           events.RunFailed{Reason: events.FailureAborted, Error: "it broke"},
 		"run.cancelled":        events.RunCancelled{Reason: "asked"},

@@ -17,6 +17,7 @@ func TestAParkedRunWakesForWhatItWaitsForAndNothingElse(t *testing.T) {
 	unknown.Dependencies = []string{left, stranger}
 	messages := events.RunParked{CallID: "call_2", Messages: true, Reason: events.ParkMessage}
 	budget := events.RunParked{Raises: 2, Reason: events.ParkBudget}
+	provider := events.RunParked{CallID: "call_2", Deadline: &ofWait, Reason: events.ParkProvider, Failed: 1}
 	timer := events.TimerFired{CallID: "call_2", Deadline: ofWait.In(time.FixedZone("x", 3600))}
 	for _, c := range []struct {
 		promise string
@@ -47,6 +48,9 @@ func TestAParkedRunWakesForWhatItWaitsForAndNothingElse(t *testing.T) {
 		{"the budget was raised", budget, []any{events.BudgetRaised{Raises: 3}}, true},
 		{"the budget was raised and an older top-up was told late", budget, []any{events.BudgetRaised{Raises: 3}, events.BudgetRaised{Raises: 1}}, true},
 		{"everything but a top-up came", budget, []any{settled(left), settled(right), timer, events.MessageReceived{}}, false},
+		{"the provider's time has not come", provider, []any{settled(left), settled(right), events.BudgetRaised{Raises: 9}, events.MessageReceived{}}, false},
+		{"the provider's time has come", provider, []any{timer}, true},
+		{"the provider is waited for and a cancellation was asked for", provider, []any{events.CancelRequested{}}, true},
 		{"the budget is spent and a cancellation was asked for", budget, []any{events.CancelRequested{}}, true},
 		{"the budget is spent and the run's own timer has fired", budget, []any{events.TimerFired{Deadline: ofRun}}, true},
 	} {

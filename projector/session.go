@@ -84,7 +84,16 @@ type Run struct {
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	// Failures counts the claims that ended without a release and without a
 	// commit since the checkpoint last advanced.
-	Failures int               `json:"failures,omitempty"`
+	Failures int `json:"failures,omitempty"`
+	// Asked is the place in Admitted.Models of the model that the run asks.
+	// Spent is what Checkpoint.Usage is made of, by model.
+	Asked int                 `json:"asked,omitempty"`
+	Spent []events.ModelUsage `json:"spent,omitempty"`
+
+	// FailedRequests counts the model requests that the provider answered and
+	// that led to no response, as far as claims told of them at their end.
+	FailedRequests int `json:"failed_requests,omitempty"`
+
 	Failed   *events.RunFailed `json:"failed,omitempty"`
 	Reason   string            `json:"reason,omitempty"` // why it is parked, failed or cancelled
 	EndedAt  time.Time         `json:"ended_at,omitzero"`
@@ -248,10 +257,13 @@ func (s *Session) apply(r *events.Record, payload any) {
 		s.advance(run, &p.Delta)
 	case events.WindowCompacted:
 		s.Window = p.Window
+	case events.ModelSwitched:
+		run.switched(p.To)
 	case events.RunParked:
 		run.parked(&p)
 	case events.RunReleased:
 		run.State, run.Failures = StatePending, 0
+		run.FailedRequests += p.Failed
 	case events.RunCompleted:
 		s.advance(run, &p.Delta)
 		s.end(run, StateCompleted, "", r)
@@ -303,6 +315,7 @@ func (r *Run) parked(p *events.RunParked) {
 		r.Timer = nil
 	}
 	r.State, r.Wait, r.Reason = StateParked, p, p.Reason
+	r.FailedRequests += p.Failed
 	awaited := make(map[string]bool, len(p.Dependencies))
 	for _, run := range p.Dependencies {
 		awaited[run] = true
@@ -427,6 +440,7 @@ func (r *Run) settled(p *events.ChildSettled) {
 func (s *Session) advance(run *Run, d *events.CheckpointDelta) {
 	run.Checkpoint = Apply(run.Checkpoint, d)
 	run.Failures = 0
+	run.spend(d.Usage)
 	s.Window = append(s.Window, d.Append...)
 	run.deliver(d.Append)
 	run.unopened(d.Settle)

@@ -197,11 +197,11 @@ func (l *loop) askModel(ctx context.Context) error {
 	switch response.Finish {
 	case FinishStop, FinishCalls, FinishLength, FinishFilter:
 	default:
-		return &ModelError{Provider: l.in.Definition.Model, Class: ClassInvalid, Err: fmt.Errorf("the response ended with the unknown reason %q", response.Finish)}
+		return &ModelError{Provider: l.in.Definition.ModelNames()[0], Class: ClassInvalid, Err: fmt.Errorf("the response ended with the unknown reason %q", response.Finish)}
 	}
 	got, err := receive(response)
 	if err != nil {
-		return &ModelError{Provider: l.in.Definition.Model, Class: ClassInvalid, Err: err}
+		return &ModelError{Provider: l.in.Definition.ModelNames()[0], Class: ClassInvalid, Err: err}
 	}
 	l.noticed = true
 	err = l.commit(ctx, func(c *projector.Checkpoint) {

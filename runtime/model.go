@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -93,3 +94,30 @@ func (e *ModelError) Unwrap() error { return e.Err }
 
 // Retryable reports whether the same request may succeed later.
 func (e *ModelError) Retryable() bool { return e.Class == ClassRetry || e.Class == ClassLimited }
+
+// Spent returns what a request has used: what came back of it, or, of one that
+// failed, what its error says.
+func Spent(response *Response, err error) events.Usage {
+	var failed *ModelError
+	switch {
+	case response != nil && response.Usage != (events.Usage{}):
+		return response.Usage
+	case errors.As(err, &failed):
+		return failed.Usage
+	}
+	return events.Usage{}
+}
+
+// LaterError is a provider that asks for more patience than a worker has: the
+// request may be made again, but not now, and nobody should hold a worker until
+// then.
+type LaterError struct {
+	After time.Duration
+	Err   error
+}
+
+func (e *LaterError) Error() string {
+	return fmt.Sprintf("the provider is to be asked again after %s: %v", e.After, e.Err)
+}
+
+func (e *LaterError) Unwrap() error { return e.Err }

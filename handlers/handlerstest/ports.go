@@ -268,10 +268,14 @@ type loading struct {
 	deaths int
 }
 
-type models struct{ model runtime.Model }
+type models struct{ w *World }
 
-func (m models) Model(string) (runtime.Model, runtime.ModelLimits, error) {
-	return m.model, runtime.ModelLimits{ContextTokens: 100_000}, nil
+func (m models) Model(name string) (runtime.Model, runtime.ModelLimits, error) {
+	model := m.w.Model
+	if named := m.w.Named[name]; named != nil {
+		model = named
+	}
+	return model, runtime.ModelLimits{ContextTokens: 100_000}, nil
 }
 
 // Services is the world of capability services: it writes down every request

@@ -27,6 +27,7 @@ type World struct {
 	Log       events.Log
 	Ledger    events.Log
 	Model     *runtimetest.Model
+	Named     map[string]*runtimetest.Model // models by name, in place of Model
 	Executors *runtimetest.Factory
 	Services  *Services
 	Redactor  runtime.Redactor

@@ -139,7 +139,7 @@ func told(t rapid.TB, m *readmodel.Model) []handlers.Row {
 	}
 	for i := range rows {
 		if rows[i].State == projector.StateRunning {
-			rows[i].Steps, rows[i].Usage = 0, events.Usage{}
+			rows[i].Steps, rows[i].Usage, rows[i].Spent = 0, events.Usage{}, nil
 		}
 	}
 	return rows

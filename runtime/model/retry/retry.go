@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/runtime"
 )
 
@@ -21,7 +20,7 @@ import (
 const (
 	DefaultAttempts = 5
 	DefaultBase     = 500 * time.Millisecond
-	DefaultMax      = time.Minute
+	DefaultMax      = 30 * time.Second
 )
 
 // Model repeats failed requests of Next. The zero values of all other fields
@@ -39,30 +38,28 @@ type Model struct {
 
 	// Jitter returns a number in [0, 1). Nil: the random source of the process.
 	Jitter func() float64
-
-	// Record, if set, is told of every request right after it, the successful
-	// one included. Attempts count from 1; the usage is zero if none was
-	// reported.
-	Record func(ctx context.Context, attempt int, usage events.Usage, err error)
 }
 
 var _ runtime.Model = (*Model)(nil)
 
 // Generate makes the request until it succeeds, fails for good, or has been
-// made Attempts times. A provider that asks for more patience than Max gets its
-// error returned at once: waiting longer is for whoever can give the run up
-// meanwhile.
+// made Attempts times. A provider that asks for more patience than Max ends it at
+// once with a [runtime.LaterError]: waiting longer is for whoever needs no worker
+// for it. Every request is told to the context's [runtime.Recorder].
 func (m *Model) Generate(ctx context.Context, r *runtime.Request) (*runtime.Response, error) {
 	attempts := orDefault(m.Attempts, DefaultAttempts)
 	for attempt := 1; ; attempt++ {
 		response, err := m.Next.Generate(ctx, r)
-		m.record(ctx, attempt, response, err)
+		runtime.Record(ctx, response, err)
 		if err == nil {
 			return response, nil
 		}
 		var failed *runtime.ModelError
-		if !errors.As(err, &failed) || !failed.Retryable() || failed.RetryAfter > m.max() {
+		if !errors.As(err, &failed) || !failed.Retryable() {
 			return nil, err
+		}
+		if failed.RetryAfter > m.max() {
+			return nil, &runtime.LaterError{After: failed.RetryAfter, Err: err}
 		}
 		if attempt >= attempts {
 			return nil, fmt.Errorf("after %d requests: %w", attempt, err)
@@ -86,17 +83,6 @@ func (m *Model) delay(attempt int, asked time.Duration) time.Duration {
 		asked += time.Duration(jitter * float64(base))
 	}
 	return min(limit, max(backoff, asked))
-}
-
-func (m *Model) record(ctx context.Context, attempt int, response *runtime.Response, err error) {
-	if m.Record == nil {
-		return
-	}
-	var usage events.Usage
-	if response != nil {
-		usage = response.Usage
-	}
-	m.Record(ctx, attempt, usage, err)
 }
 
 func (m *Model) max() time.Duration { return orDefault(m.Max, DefaultMax) }

@@ -92,11 +92,10 @@ func TestPauses(t *testing.T) {
 
 func TestReturnedAtOnce(t *testing.T) {
 	for name, err := range map[string]error{
-		"a refused request is not repeated":                     status(400, runtime.ClassInvalid, 0),
-		"a denied request is not repeated":                      status(401, runtime.ClassDenied, 0),
-		"an error of no provider is not repeated":               errors.New("broken"),
-		"a cancelled request is not repeated":                   fmt.Errorf("chat: %w", context.Canceled),
-		"a provider that asks for too much patience is left be": status(429, runtime.ClassLimited, 10*time.Second+1),
+		"a refused request is not repeated":       status(400, runtime.ClassInvalid, 0),
+		"a denied request is not repeated":        status(401, runtime.ClassDenied, 0),
+		"an error of no provider is not repeated": errors.New("broken"),
+		"a cancelled request is not repeated":     fmt.Errorf("chat: %w", context.Canceled),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var pauses []time.Duration
@@ -106,6 +105,19 @@ func TestReturnedAtOnce(t *testing.T) {
 				t.Errorf("response %v, error %v, %d requests, pauses %v", response, got, next.requests, pauses)
 			}
 		})
+	}
+}
+
+func TestAProviderThatAsksForTooMuchPatienceIsAskedLater(t *testing.T) {
+	for _, class := range []runtime.ErrorClass{runtime.ClassLimited, runtime.ClassRetry} {
+		var pauses []time.Duration
+		refused := status(429, class, 10*time.Second+1)
+		next := &answers{errs: []error{refused}}
+		response, err := fixed(next, &pauses).Generate(t.Context(), &runtime.Request{})
+		var later *runtime.LaterError
+		if response != nil || !errors.As(err, &later) || later.After != 10*time.Second+1 || !errors.Is(err, refused) || next.requests != 1 || pauses != nil {
+			t.Errorf("response %v, error %v, %d requests, pauses %v", response, err, next.requests, pauses)
+		}
 	}
 }
 
@@ -137,26 +149,37 @@ func TestManyAttemptsNeverPauseLongerThanMax(t *testing.T) {
 	}
 }
 
+// A failed request is told with its usage, which its error may hold alone.
 func TestEveryRequestIsRecorded(t *testing.T) {
 	type record struct {
-		Attempt int
-		Usage   events.Usage
-		Err     error
+		Usage events.Usage
+		Err   error
 	}
 	var got []record
 	var pauses []time.Duration
-	first, second := status(500, runtime.ClassRetry, 0), status(429, runtime.ClassLimited, 0)
-	m := fixed(&answers{errs: []error{first, second}}, &pauses)
-	m.Record = func(_ context.Context, attempt int, usage events.Usage, err error) {
-		got = append(got, record{attempt, usage, err})
-	}
-	if _, err := m.Generate(t.Context(), &runtime.Request{}); err != nil {
+	first, second := status(500, runtime.ClassRetry, 0), error(&runtime.ModelError{Class: runtime.ClassLimited, Usage: events.Usage{Input: 7}, Err: errors.New("cut")})
+	next := &answers{errs: []error{first, second}}
+	m := fixed(spoken{next}, &pauses)
+	ctx := runtime.WithRecorder(t.Context(), func(usage events.Usage, err error) { got = append(got, record{usage, err}) })
+	if _, err := m.Generate(ctx, &runtime.Request{}); err != nil {
 		t.Fatal(err)
 	}
-	want := []record{{1, events.Usage{Input: 1}, first}, {2, events.Usage{Input: 1}, second}, {3, events.Usage{Input: 2}, nil}}
+	want := []record{{events.Usage{Input: 1}, first}, {events.Usage{Input: 7}, second}, {events.Usage{Input: 2}, nil}}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b error) bool { return a == b })); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
+}
+
+// spoken drops the response of a failed request whose error tells the usage.
+type spoken struct{ next *answers }
+
+func (s spoken) Generate(ctx context.Context, r *runtime.Request) (*runtime.Response, error) {
+	response, err := s.next.Generate(ctx, r)
+	var failed *runtime.ModelError
+	if errors.As(err, &failed) && failed.Usage != (events.Usage{}) {
+		response = nil
+	}
+	return response, err
 }
 
 func TestThePauseEndsWithTheContext(t *testing.T) {

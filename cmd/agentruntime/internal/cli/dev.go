@@ -64,6 +64,9 @@ func (a *app) devData(f *devFlags) (string, error) {
 }
 
 func (a *app) dev(f *devFlags) error {
+	if err := a.checkKeyFiles(); err != nil {
+		return err
+	}
 	read := f.fingerprint()
 	versions, err := a.devVersions(f)
 	if err != nil {

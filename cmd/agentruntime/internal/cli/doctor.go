@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/config"
 	"github.com/agentruntime/agentruntime/handlers"
 	"github.com/agentruntime/agentruntime/jetstream"
 	"github.com/agentruntime/agentruntime/runtime"
@@ -23,7 +26,7 @@ type diagnosis struct {
 
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{Use: "doctor", Short: "Look at every setting that a guarantee rests on", Args: exactly(),
-		Long:    "doctor looks at the server's and the streams' settings, at the workers and at how scripts\nare contained here. It exits with 1 when something is wrong; what cannot be seen from here\nis said and is not wrong.",
+		Long:    "doctor looks at the server's and the streams' settings, at the workers, at how scripts are\ncontained here and at the providers of models; keys are never shown. It exits with 1 when\nsomething is wrong; what cannot be seen from here is said and is not wrong.",
 		Example: "  agentruntime doctor\n  agentruntime doctor -s nats://nats-1:4222 -o json",
 		RunE:    func(*cobra.Command, []string) error { return a.doctor() }}
 }
@@ -48,6 +51,7 @@ func (a *app) doctor() error {
 		list = append(list, diagnosis{f.Where + ": " + f.Setting, f.Verdict, detail})
 	}
 	list = append(list, a.workerDiagnosis(conn), scriptDiagnosis(a.ctx))
+	list = append(list, a.providerDiagnoses()...)
 	wrong := 0
 	for _, d := range list {
 		if d.Verdict == jetstream.Wrong {
@@ -74,6 +78,34 @@ func (a *app) workerDiagnosis(conn *jetstream.Conn) diagnosis {
 		return diagnosis{"workers", jetstream.Wrong, err.Error()}
 	}
 	return diagnosis{"workers", jetstream.Right, fmt.Sprintf("one answers; namespace %s has %d agents", a.config.Namespace, len(answer.Agents))}
+}
+
+// providerDiagnoses tells of the providers as a worker with this configuration and
+// environment has them. One that only defaults name may lack its key.
+func (a *app) providerDiagnoses() []diagnosis {
+	var list []diagnosis
+	for _, name := range slices.Sorted(maps.Keys(a.config.Providers)) {
+		p := a.config.Providers[name]
+		d := diagnosis{"provider " + name + " on this machine", jetstream.Right, "kind " + p.Kind}
+		if p.BaseURL != "" {
+			d.Detail += " at " + p.BaseURL
+		}
+		needed := p.BaseURL == "" || p.Kind == config.KindGemini
+		switch {
+		case p.Key != "":
+			d.Detail += "; its key is there, from " + orDefault(p.KeyEnv, p.KeyFile)
+		case p.Default && needed:
+			d.Detail += "; not in use: " + p.KeyGone
+		case p.KeyFile != "":
+			d.Verdict, d.Detail = jetstream.Wrong, d.Detail+"; it has no key: "+p.KeyGone
+		case needed: // the environment of a worker elsewhere cannot be seen
+			d.Verdict, d.Detail = jetstream.Unverifiable, d.Detail+"; it has no key here: "+p.KeyGone
+		default:
+			d.Detail += "; asked without a key: " + p.KeyGone
+		}
+		list = append(list, d)
+	}
+	return list
 }
 
 // scriptDiagnosis runs a script here, as a worker on this machine would.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -93,6 +94,31 @@ func TestATreeShowsARunAndEverythingBelowIt(t *testing.T) {
 	child := d.get(t, tree.Children[1].Run)
 	demand(t, d.call(t, "run", "get", child.Run).ok(t), "parent   "+run, "root     "+run)
 	demand(t, d.call(t, "run", "events", run).ok(t), "run.parked            waits for all of 2 children", "child.settled         "+child.Run+` has completed: "passed"`)
+}
+
+func TestAWatchShowsThatARunWaitsAndGoesOn(t *testing.T) {
+	d := family(t)
+	run, _, pass := d.open(t, "progress")
+	watch := begin(t, variables{}, nil, "run", "watch", run, "-s", d.url)
+	watch.out.await(t, `run\.progress +waiting: children\n`) // live
+	pass()
+	watch.out.await(t, `run\.progress +resumed: children\n`)
+	if code := watch.exit(t); code != exitOK {
+		t.Errorf("exit %d: %s", code, &watch.err)
+	}
+	all := readAll[watchLine](t, d.call(t, "run", "watch", run, "-o", "json").ok(t))
+	want := []string{"run.started", "run.progress", "run.progress", "run.completed"}
+	if diff := cmp.Diff(want, typesOf(t, all)); diff != "" {
+		t.Fatalf("events (-want +got):\n%s", diff)
+	}
+	waiting := decode(t, all[1].Event)
+	if p, err := events.PayloadOf[events.RunProgressData](&waiting); err != nil || p.Phase != events.PhaseWaiting || p.Reason != events.ParkChildren || p.Until != nil || p.Run != run {
+		t.Errorf("the wait is told as %+v, %v", p, err)
+	}
+	rest := readAll[watchLine](t, d.call(t, "run", "watch", run, "--after", fmt.Sprint(all[1].Sequence), "-o", "json").ok(t))
+	if diff := cmp.Diff(all[2:], rest); diff != "" {
+		t.Errorf("after the wait (-want +got):\n%s", diff)
+	}
 }
 
 func TestATreeIsDrawnWithItsGenerations(t *testing.T) {
@@ -228,7 +254,7 @@ func TestABudgetIsShownAndRaised(t *testing.T) {
 	d.parked(t, run)
 	golden(t, "budget", d.call(t, "budget", "show", run, "-o", "json").ok(t))
 	demand(t, d.call(t, "budget", "show", run).ok(t), "RUN", "LIMIT", "USED", "OPEN", "REFUSED", run, "1 steps", "its steps are spent")
-	demand(t, d.call(t, "run", "get", run).ok(t), "parked", "waits    a top-up of the budget")
+	demand(t, d.call(t, "run", "get", run).ok(t), "parked", "waits    a top-up of the steps of run ")
 
 	d.call(t, "budget", "topup", run, "--output-tokens", "10").fails(t, exitFailed, "no_budget", "output_tokens", "budget show")
 	golden(t, "topup", d.call(t, "budget", "topup", run, "--steps", "1", "--id", "more", "-o", "json").ok(t))

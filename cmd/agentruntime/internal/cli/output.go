@@ -81,6 +81,14 @@ func describeReply(r *events.Reply) string {
 	return oneLine(string(r.Output))
 }
 
+// describeCost is a cost with its currency, or nothing where it is not known.
+func describeCost(c *events.Cost) string {
+	if c == nil {
+		return ""
+	}
+	return c.Amount + " " + c.Currency
+}
+
 // describeFact is a fact of a run in one line, with the time since the run was
 // admitted.
 func describeFact(e *events.Event, since time.Time) string {
@@ -107,6 +115,8 @@ func describeFact(e *events.Event, since time.Time) string {
 		detail = p.Reason
 	case events.RunParked:
 		detail = describePark(&p)
+	case events.ModelSwitched:
+		detail = fmt.Sprintf("from %s to %s: %s", p.From, p.To, p.Reason)
 	case events.ChildSettled:
 		detail = fmt.Sprintf("%s has %s", p.Child, told(projector.State(p.Outcome)))
 		if p.Error != "" {
@@ -190,6 +200,21 @@ func shorten(s string, most int) string {
 	return string(r)
 }
 
+// describeProgress says how a run gets on, in a line.
+func describeProgress(p *events.RunProgressData) string {
+	text := string(p.Phase) + ": " + p.Reason
+	if p.Model != "" {
+		text += ", it asks " + p.Model
+	}
+	if p.Until != nil {
+		text += ", until " + p.Until.Local().Format(time.DateTime) + " at the latest"
+	}
+	if p.Note != "" {
+		text += ": " + brief(p.Note)
+	}
+	return text
+}
+
 // describePublic is a public event in one line.
 func describePublic(e *events.Event) string {
 	what := strings.TrimPrefix(e.Type, events.TypePrefix)
@@ -201,6 +226,8 @@ func describePublic(e *events.Event) string {
 	switch p := payload.(type) {
 	case events.RunTextData:
 		text = p.Text
+	case events.RunProgressData:
+		text = describeProgress(&p)
 	case events.RunCompletedData:
 		text = describeReply(&p.Reply)
 	case events.RunFailedData:

@@ -212,7 +212,7 @@ func (a *app) runGetCommand() *cobra.Command {
 func writeDetail(w io.Writer, d *handlers.RunDetail) {
 	rows := [][]string{{"run", d.Run}, {"session", d.Session}, {"agent", d.Agent}, {"state", string(d.State)}, {"reason", d.Reason}, {"error", d.Error}, {"note", d.Note},
 		{"waits", d.Wake}, {"parent", d.Parent}, {"root", rootOf(d)}, {"started", d.Started.Local().Format(time.RFC3339)}, {"steps", fmt.Sprint(d.Steps)}, {"tokens", fmt.Sprintf("%d in, %d out", d.Usage.Input, d.Usage.Output)},
-		{"worker", d.Worker}, {"reply", describeReply(d.Reply)}}
+		{"cost", describeCost(d.Cost)}, {"worker", d.Worker}, {"reply", describeReply(d.Reply)}}
 	for _, r := range rows {
 		if r[1] != "" {
 			fmt.Fprintf(w, "%-8s %s\n", r[0], oneLine(r[1]))

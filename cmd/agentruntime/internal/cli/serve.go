@@ -57,6 +57,9 @@ func (a *app) serve(data, metrics, scripts string) error {
 	if err := a.checkFiles(); err != nil {
 		return err
 	}
+	if err := a.checkKeyFiles(); err != nil {
+		return err
+	}
 	logger := a.logger("json", "info")
 	connection := a.config.Connection("agentruntime worker")
 	connection.Logger = logger

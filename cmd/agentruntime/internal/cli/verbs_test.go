@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -342,6 +343,26 @@ func TestDoctorLooksAtADevelopmentServer(t *testing.T) {
 		t.Errorf("verdicts %v in %+v", verdicts, list)
 	}
 	demand(t, d.call(t, "doctor").ok(t), "right         server: version", "unverifiable  server: sync_interval", "stream AGENT_LOG_0", "workers: one answers; namespace default has 5 agents", "scripts on this machine")
+}
+
+func TestDoctorTellsWhichProvidersHaveTheirKeysAndShowsNone(t *testing.T) {
+	d, folder := develop(t, t.TempDir()), t.TempDir()
+	key := write(t, "hunter2-file\n", folder, "key")
+	configured := write(t, "providers:\n  claude: { kind: anthropic, key_file: "+key+" }\n  other: { kind: openai, key_env: OTHER }\n  local: { kind: openai_compatible, base_url: 'http://127.0.0.1:11434/v1' }\n", folder, "config.yaml")
+	out := callIn(t, variables{"OPENAI_API_KEY": "hunter2-env"}, "", "doctor", "-s", d.url, "--config", configured).ok(t)
+	demand(t, out, "right         provider claude on this machine: kind anthropic; its key is there, from "+key,
+		"right         provider openai on this machine: kind openai; its key is there, from OPENAI_API_KEY",
+		"right         provider gemini on this machine: kind gemini; not in use: GEMINI_API_KEY is not set",
+		"right         provider local on this machine: kind openai_compatible at http://127.0.0.1:11434/v1; asked without a key",
+		"unverifiable  provider other on this machine: kind openai; it has no key here: OTHER is not set")
+	if strings.Contains(out, "hunter2") {
+		t.Errorf("doctor shows a key:\n%s", out)
+	}
+	missing := write(t, "providers: { claude: { kind: anthropic, key_file: "+filepath.Join(folder, "gone")+" } }\n", folder, "missing.yaml")
+	d.call(t, "doctor", "--config", missing).failsAfter(t, exitFailed, "wrong         provider claude", "no such file", "settings are wrong")
+	for _, args := range [][]string{{"serve", "-s", d.url}, {"dev", "--data", filepath.Join(folder, "data")}} {
+		call(t, append(args, "--config", missing)...).fails(t, exitUsage, "providers.claude.key_file", "no such file")
+	}
 }
 
 func TestDoctorFailsWhenSomethingIsWrong(t *testing.T) {

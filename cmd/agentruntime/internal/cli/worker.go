@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/config"
 	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/host"
 	"github.com/agentruntime/agentruntime/handlers"
 	"github.com/agentruntime/agentruntime/jetstream"
@@ -45,6 +48,17 @@ func (a *app) logger(format, level string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.err, o))
 }
 
+// checkKeyFiles refuses to work with a key file that was configured and holds no
+// key. A variable that is not set concerns only the runs that need it.
+func (a *app) checkKeyFiles() error {
+	for _, name := range slices.Sorted(maps.Keys(a.config.Providers)) {
+		if p := a.config.Providers[name]; p.KeyFile != "" && p.Key == "" {
+			return usage(&config.Error{Source: "providers." + name + ".key_file", Reason: p.KeyGone})
+		}
+	}
+	return nil
+}
+
 // newWorker puts a worker together over a connection. The folder is one that
 // this process has locked, or empty.
 func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models, logger *slog.Logger) (*worker, error) {
@@ -60,9 +74,10 @@ func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models
 		return nil, failed(err)
 	}
 	w := &worker{app: a, metrics: host.NewMetrics(), logger: logger, scripts: &executor.Factory{Stderr: func(text string) { logger.Warn("a script's process wrote to its standard error", "text", text) }}}
-	models.OpenAIKey, models.OpenAIBaseURL, models.ContextTokens = a.config.OpenAI.Key, a.config.OpenAI.BaseURL, a.config.OpenAI.ContextTokens
-	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: handlers.NewSecrets(a.config.Secrets()), Models: models, Executors: w.scripts,
-		Version: version(), Worker: id.String(), Gone: id.Gone, TTL: a.config.Worker.Lease, Slots: a.config.Worker.Slots, Grace: a.config.Worker.Grace,
+	models.Providers, models.Requests, models.Money = a.config.Providers, a.config.Requests, a.config.Currency
+	w.metrics.CountTokens(models)
+	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: handlers.NewSecrets(a.config.Secrets()), Models: models, Prices: models, Executors: w.scripts,
+		Version: version(), Worker: id.String(), Gone: id.Gone, TTL: a.config.Worker.Lease, Slots: a.config.Worker.Slots, Grace: a.config.Worker.Grace, Requests: a.config.Requests.PerRun, Fallback: a.config.Requests.Fallback,
 		Tree: handlers.TreeLimits{Depth: a.config.Tree.Depth, Width: a.config.Tree.Width}, Sweep: a.config.Sweep, Unkept: !a.config.List, ListPath: listFile(folder), Stuck: w.metrics.Stuck})
 	w.metrics.CountLateAnswers(conn.LateAnswers)
 	return w, nil

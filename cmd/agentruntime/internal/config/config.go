@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,18 +23,21 @@ import (
 )
 
 // Config is the configuration file. Zero stands for the default that a field
-// names; only List, whose default is true, is set by Read.
+// names; only List, whose default is true, and Providers are completed by Read.
 type Config struct {
 	Namespace string        `yaml:"namespace"` // default
 	NATS      NATS          `yaml:"nats"`
 	Layout    Layout        `yaml:"layout"`
 	Worker    Worker        `yaml:"worker"`
 	Tree      Tree          `yaml:"tree"`
-	Sweep     time.Duration `yaml:"sweep"` // between two looks at every run that has not ended; 1m
-	List      bool          `yaml:"list"`  // whether this process may keep the list of runs; true
-	OpenAI    OpenAI        `yaml:"openai"`
+	Sweep     time.Duration `yaml:"sweep"`   // between two looks at every run that has not ended; 1m
+	List      bool          `yaml:"list"`    // whether this process may keep the list of runs; true
 	Metrics   string        `yaml:"metrics"` // listen address, or off
 	Log       Log           `yaml:"log"`
+
+	Providers map[string]Provider `yaml:"providers"` // by the name that definitions use
+	Currency  string              `yaml:"currency"`  // of all prices; USD
+	Requests  Requests            `yaml:"requests"`
 }
 
 // NATS says how to reach the NATS system.
@@ -72,11 +77,12 @@ type Tree struct {
 	Width int `yaml:"width"` // calls of one run that start children; 10000
 }
 
-// OpenAI is an OpenAI-compatible endpoint.
-type OpenAI struct {
-	Key           string `yaml:"-"`              // OPENAI_API_KEY only
-	BaseURL       string `yaml:"base_url"`       // OPENAI_BASE_URL
-	ContextTokens int64  `yaml:"context_tokens"` // of models whose definition does not say; 128000
+// Requests bound what is asked of models.
+type Requests struct {
+	PerCall  int           `yaml:"per_call"` // for one response; 5
+	PerRun   int           `yaml:"per_run"`  // that a provider answered; 10000
+	Patience time.Duration `yaml:"patience"` // longest pause between two of a call; a provider that asks for more parks the run; 30s
+	Fallback time.Duration `yaml:"fallback"` // how long a model may be unavailable before a run with several asks the next; 1m
 }
 
 // Log is how a process logs.
@@ -114,6 +120,7 @@ func Read(file string, getenv func(string) string) (*Config, error) {
 	if c.Namespace == "" {
 		c.Namespace = "default"
 	}
+	c.provide(getenv)
 	return c, c.Check()
 }
 
@@ -143,7 +150,6 @@ func (c *Config) environment(getenv func(string) string) error {
 		"AGENTRUNTIME_NAMESPACE": &c.Namespace, "AGENTRUNTIME_METRICS": &c.Metrics, "AGENTRUNTIME_DATA": &c.Worker.Data, "AGENTRUNTIME_WORKER": &c.Worker.Name,
 		"NATS_URL": &c.NATS.Server, "NATS_CREDS": &c.NATS.Creds, "NATS_NKEY": &c.NATS.NKey, "NATS_USER": &c.NATS.User, "NATS_PASSWORD": &c.NATS.Password,
 		"NATS_TOKEN": &c.NATS.Token, "NATS_CERT": &c.NATS.TLSCert, "NATS_KEY": &c.NATS.TLSKey, "NATS_CA": &c.NATS.TLSCA, "NATS_INBOX_PREFIX": &c.NATS.InboxPrefix,
-		"OPENAI_API_KEY": &c.OpenAI.Key, "OPENAI_BASE_URL": &c.OpenAI.BaseURL,
 	} {
 		if v := getenv(name); v != "" {
 			*field = v
@@ -189,12 +195,18 @@ func (c *Config) Check() error {
 		{"worker.grace", c.Worker.Grace < 0, "positive"},
 		{"tree.depth", c.Tree.Depth < 0, "positive"},
 		{"tree.width", c.Tree.Width < 0, "positive"},
+		{"requests.per_call", c.Requests.PerCall < 0 || c.Requests.PerCall > 100, "from 1 to 100"},
+		{"requests.per_run", c.Requests.PerRun < 0, "positive"},
+		{"requests.patience", c.Requests.Patience < 0 || c.Requests.Patience > 0 && c.Requests.Patience < time.Second, "at least 1s"},
+		{"requests.fallback", c.Requests.Fallback < 0, "positive"},
 		{"sweep", c.Sweep != 0 && c.Sweep < time.Second, "at least 1s"},
-		{"openai.context_tokens", c.OpenAI.ContextTokens < 0, "positive"},
 	} {
 		if n.wrong {
 			return &Error{n.name, "must be " + n.must}
 		}
+	}
+	if err := c.checkProviders(); err != nil {
+		return err
 	}
 	switch c.Log.Level {
 	case "", "debug", "info", "warn", "error":
@@ -227,8 +239,12 @@ func (c *Config) Secrets() []string {
 	}
 	add(c.NATS.Password)
 	add(c.NATS.Token)
-	add(c.OpenAI.Key)
-	for _, address := range append(strings.Split(c.NATS.Server, ","), c.OpenAI.BaseURL) {
+	addresses := strings.Split(c.NATS.Server, ",")
+	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
+		add(c.Providers[name].Key)
+		addresses = append(addresses, c.Providers[name].BaseURL)
+	}
+	for _, address := range addresses {
 		u, err := url.Parse(strings.TrimSpace(address))
 		if err != nil || u.User == nil {
 			continue

@@ -52,20 +52,34 @@ func refused(t *testing.T, err error, source string, words ...string) {
 	}
 }
 
+// vendor is a provider that no file names and whose key is not there.
+func vendor(name, variable string) config.Provider {
+	return config.Provider{Kind: name, KeyEnv: variable, KeyGone: variable + " is not set", Default: true}
+}
+
 // full is what the example file says.
 func full() *config.Config {
 	return &config.Config{
 		Namespace: "support",
 		NATS: config.NATS{Server: "nats://nats-1:4222,nats://nats-2:4222", Creds: "worker.creds", NKey: "worker.nk", User: "worker",
 			TLSCert: "worker.crt", TLSKey: "worker.key", TLSCA: "ca.crt", InboxPrefix: "_INBOX_worker"},
-		Layout:  config.Layout{Shards: 8, Replicas: 3, EventAge: 72 * time.Hour, DeadAge: 720 * time.Hour},
-		Worker:  config.Worker{Name: "worker-1", Data: "/var/lib/agentruntime", Slots: 64, Lease: 5 * time.Second, Grace: time.Minute},
-		Tree:    config.Tree{Depth: 4, Width: 500},
-		Sweep:   30 * time.Second,
-		List:    true,
-		OpenAI:  config.OpenAI{BaseURL: "http://127.0.0.1:11434/v1", ContextTokens: 32000},
-		Metrics: "127.0.0.1:9465",
-		Log:     config.Log{Level: "debug", Format: "json"},
+		Layout: config.Layout{Shards: 8, Replicas: 3, EventAge: 72 * time.Hour, DeadAge: 720 * time.Hour},
+		Worker: config.Worker{Name: "worker-1", Data: "/var/lib/agentruntime", Slots: 64, Lease: 5 * time.Second, Grace: time.Minute},
+		Tree:   config.Tree{Depth: 4, Width: 500},
+		Sweep:  30 * time.Second,
+		List:   true,
+		Providers: map[string]config.Provider{
+			"local": {Kind: "openai_compatible", BaseURL: "http://127.0.0.1:11434/v1", KeyFile: "local.key", ContextTokens: 32000,
+				KeyGone: "the key file cannot be read: open local.key: no such file or directory",
+				Models:  map[string]config.Model{"qwen3": {ContextTokens: 64000, OutputTokens: 8000, Price: &config.Price{Input: "0.5", Cached: "0.05", Output: "1.25"}}}},
+			"anthropic": {Kind: "anthropic", KeyEnv: "TEAM_ANTHROPIC_KEY", KeyGone: "TEAM_ANTHROPIC_KEY is not set"},
+			"openai":    vendor("openai", "OPENAI_API_KEY"),
+			"gemini":    vendor("gemini", "GEMINI_API_KEY"),
+		},
+		Currency: "EUR",
+		Requests: config.Requests{PerCall: 3, PerRun: 200, Patience: 10 * time.Second, Fallback: 2 * time.Minute},
+		Metrics:  "127.0.0.1:9465",
+		Log:      config.Log{Level: "debug", Format: "json"},
 	}
 }
 
@@ -78,7 +92,7 @@ func TestTheExampleFileGivesEveryFieldAValue(t *testing.T) {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
 	for _, field := range unset(reflect.ValueOf(*c), "") {
-		if !slices.Contains([]string{"NATS.Password", "NATS.Token", "OpenAI.Key"}, field) {
+		if !slices.Contains([]string{"NATS.Password", "NATS.Token"}, field) {
 			t.Errorf("the example file does not show %s", field)
 		}
 	}
@@ -105,7 +119,8 @@ func TestWithoutFileAndEnvironmentTheDefaultsCount(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if diff := cmp.Diff(&config.Config{Namespace: "default", List: true}, c); diff != "" {
+		if diff := cmp.Diff(&config.Config{Namespace: "default", List: true, Providers: map[string]config.Provider{
+			"openai": vendor("openai", "OPENAI_API_KEY"), "anthropic": vendor("anthropic", "ANTHROPIC_API_KEY"), "gemini": vendor("gemini", "GEMINI_API_KEY")}}, c); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -116,7 +131,7 @@ func TestTheEnvironmentComesBeforeTheFile(t *testing.T) {
 		"AGENTRUNTIME_NAMESPACE": "env", "AGENTRUNTIME_METRICS": "off", "AGENTRUNTIME_DATA": "/env", "AGENTRUNTIME_WORKER": "w-env",
 		"NATS_URL": "nats://env", "NATS_CREDS": "env.creds", "NATS_NKEY": "env.nk", "NATS_USER": "u", "NATS_PASSWORD": "p", "NATS_TOKEN": "t",
 		"NATS_CERT": "env.crt", "NATS_KEY": "env.key", "NATS_CA": "env-ca.crt", "NATS_INBOX_PREFIX": "_INBOX_env",
-		"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://env",
+		"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://env", "TEAM_ANTHROPIC_KEY": "team",
 		"AGENTRUNTIME_TREE_DEPTH": "2", "AGENTRUNTIME_TREE_WIDTH": "20", "AGENTRUNTIME_SWEEP": "5m", "AGENTRUNTIME_LIST": "false",
 	}
 	c, err := config.Read("testdata/config.yaml", env.get)
@@ -127,12 +142,13 @@ func TestTheEnvironmentComesBeforeTheFile(t *testing.T) {
 	want.Namespace, want.Metrics, want.Worker.Data, want.Worker.Name = "env", "off", "/env", "w-env"
 	want.NATS = config.NATS{Server: "nats://env", Creds: "env.creds", NKey: "env.nk", User: "u", Password: "p", Token: "t",
 		TLSCert: "env.crt", TLSKey: "env.key", TLSCA: "env-ca.crt", InboxPrefix: "_INBOX_env"}
-	want.OpenAI.Key, want.OpenAI.BaseURL = "k", "http://env"
+	want.Providers["openai"] = config.Provider{Kind: "openai", KeyEnv: "OPENAI_API_KEY", BaseURL: "http://env", Key: "k", Default: true}
+	want.Providers["anthropic"] = config.Provider{Kind: "anthropic", KeyEnv: "TEAM_ANTHROPIC_KEY", Key: "team"}
 	want.Tree, want.Sweep, want.List = config.Tree{Depth: 2, Width: 20}, 5*time.Minute, false
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
-	if want := []string{"p", "t", "k"}; !slices.Equal(c.Secrets(), want) {
+	if want := []string{"p", "t", "team", "k"}; !slices.Equal(c.Secrets(), want) {
 		t.Errorf("secrets %q, want %q", c.Secrets(), want)
 	}
 }
@@ -177,7 +193,7 @@ func TestWhatAFileMayNotSayIsRefusedWithItsLine(t *testing.T) {
 }
 
 func TestASecretDoesNotStandInAFile(t *testing.T) {
-	for _, field := range []string{"nats: { password: hunter2 }", "nats: { token: hunter2 }", "openai: { key: hunter2 }", "openai: { api_key: hunter2 }"} {
+	for _, field := range []string{"nats: { password: hunter2 }", "nats: { token: hunter2 }", "providers: { openai: { key: hunter2 } }", "providers: { openai: { api_key: hunter2 } }"} {
 		file := write(t, field+"\n")
 		_, err := config.Read(file, environment{}.get)
 		refused(t, err, file, "line 1", "not found")
@@ -188,7 +204,7 @@ func TestASecretDoesNotStandInAFile(t *testing.T) {
 }
 
 func TestSecretsOfURLsAreSecretsToo(t *testing.T) {
-	c := config.Config{NATS: config.NATS{Server: "nats://u:pw@a:4222, nats://tok@b:4222,c:4222"}, OpenAI: config.OpenAI{BaseURL: "https://u:key@c/v1"}}
+	c := config.Config{NATS: config.NATS{Server: "nats://u:pw@a:4222, nats://tok@b:4222,c:4222"}, Providers: map[string]config.Provider{"openai": {BaseURL: "https://u:key@c/v1"}}}
 	if want := []string{"pw", "tok", "key"}; !slices.Equal(c.Secrets(), want) {
 		t.Errorf("secrets %q, want %q", c.Secrets(), want)
 	}
@@ -219,7 +235,13 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 		"tree: { width: -1 }":                   "tree.width",
 		"sweep: 999ms":                          "sweep",
 		"sweep: -1m":                            "sweep",
-		"openai: { context_tokens: -1 }":        "openai.context_tokens",
+		"requests: { per_call: -1 }":            "requests.per_call",
+		"requests: { per_call: 101 }":           "requests.per_call",
+		"requests: { per_run: -1 }":             "requests.per_run",
+		"requests: { patience: 999ms }":         "requests.patience",
+		"requests: { patience: -1s }":           "requests.patience",
+		"requests: { fallback: -1s }":           "requests.fallback",
+		"currency: euro":                        "currency",
 		"log: { level: loud }":                  "log.level",
 		"log: { format: xml }":                  "log.format",
 	} {

@@ -191,7 +191,7 @@ func TestAnErrorNamesTheColumnOfItsKeyOrItem(t *testing.T) {
 func TestTheNearestNameIsTheOneThatWasMeant(t *testing.T) {
 	names := agentShape().names
 	for name, want := range map[string]string{
-		"instrutions": "instructions", "instruction": "instructions", "Instructions": "instructions", "modle": "model", "models": "model",
+		"instrutions": "instructions", "instruction": "instructions", "Instructions": "instructions", "modle": "model", "modells": "models",
 		"sub_agents": "subagents", "sub-agents": "subagents", "capabilites": "capabilities", "desc": "", "temperature": "", "x": "", "": "",
 		"slgu": "slug", strings.Repeat("model", 20): "",
 	} {

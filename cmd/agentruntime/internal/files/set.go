@@ -112,6 +112,9 @@ func (d *document) readAgent() (a events.AgentDefinition) {
 		if d.root.member("budget").settled() {
 			rest.OnBudget = ""
 		}
+		if d.root.member("models").settled() && rest.Model == "" {
+			rest.Models = []string{"provider/name"}
+		}
 		d.report((&handlers.Version{Agent: rest}).Check())
 	}
 	return a

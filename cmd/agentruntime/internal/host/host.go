@@ -25,6 +25,7 @@ type Options struct {
 	Meter     handlers.Meter
 	Redactor  runtime.Redactor
 	Models    handlers.Models
+	Prices    handlers.Prices
 	Executors runtime.ExecutorFactory
 	Version   string
 
@@ -34,6 +35,9 @@ type Options struct {
 	Slots  int                      // runs at a time; handlers.DefaultSlots when zero
 	Grace  time.Duration            // when draining; handlers.DefaultGrace when zero
 	Tree   handlers.TreeLimits
+
+	Requests int           // to models in one run; handlers.DefaultRequests when zero
+	Fallback time.Duration // see handlers.Dispatcher
 
 	Sweep    time.Duration // between two sweeps of the keeper; DefaultSweep when zero
 	Unkept   bool          // this process never becomes the keeper
@@ -74,7 +78,7 @@ func New(o Options) *Host {
 		Log: handlers.Inline{Log: log, Objects: objects}, Objects: objects,
 		Ledger: &jetstream.Log{Conn: o.Conn, Family: jetstream.FamilyBudget}, Timers: timers{t}, Signals: &jetstream.Signals{Conn: o.Conn},
 		Definitions: definitions{&jetstream.Definitions{Conn: o.Conn}}, Snapshots: snapshots{&jetstream.Snapshots{Conn: o.Conn}},
-		Work: work, Public: public, Dead: dead{&jetstream.Dead{Conn: o.Conn}}, Redactor: o.Redactor,
+		Work: work, Public: public, Dead: dead{&jetstream.Dead{Conn: o.Conn}}, Redactor: o.Redactor, Prices: o.Prices,
 		Now: time.Now, NewID: rand.Text, Pause: events.Sleep, Logger: o.Logger, Meter: o.Meter,
 	}
 	l := newLeases(o.Conn, o.TTL)
@@ -85,7 +89,7 @@ func New(o Options) *Host {
 		commands: &jetstream.Commands{Conn: o.Conn}, api: &handlers.API{Host: shared, Lister: List{o.Conn}, Notes: l},
 		keeper: &keeper{host: shared, conn: o.Conn, log: log, leases: l, ttl: o.TTL, interval: o.Sweep, worker: o.Worker, path: o.ListPath, gone: o.Gone, meter: o.Stuck},
 		dispatcher: &handlers.Dispatcher{Host: shared, Worker: o.Worker, Leases: l, Models: o.Models, Executors: o.Executors,
-			Services: services{o.Conn}, Tree: o.Tree, TTL: o.TTL, Slots: o.Slots, Grace: o.Grace, Gone: o.Gone}}
+			Services: services{o.Conn}, Tree: o.Tree, TTL: o.TTL, Slots: o.Slots, Grace: o.Grace, Requests: o.Requests, Fallback: o.Fallback, Gone: o.Gone}}
 }
 
 // Ready is closed when every role has begun and requests reach the API.

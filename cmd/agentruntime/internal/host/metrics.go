@@ -27,6 +27,7 @@ type Metrics struct {
 	calls    *prometheus.HistogramVec
 	rebases  prometheus.Counter
 	stuck    prometheus.Gauge
+	tokens   tokens
 }
 
 var _ handlers.Meter = (*Metrics)(nil)
@@ -45,7 +46,7 @@ func NewMetrics() *Metrics {
 		settled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentruntime_runs_settled_total",
 			Help: "Runs that this worker brought to an end, by state and reason."}, []string{"state", "reason"}),
 		parks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentruntime_parks_total",
-			Help: "Times that a run began to wait, by reason: children, message, budget."}, []string{"reason"}),
+			Help: "Times that a run began to wait, by reason: children, message, budget, provider."}, []string{"reason"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentruntime_attempts_total",
 			Help: "Attempts of runs, by how they ended: settled, released, retried, fenced, lease_lost, failed; blocked counts sessions that this worker must not carry on."}, []string{"outcome"}),
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "agentruntime_commands_total",

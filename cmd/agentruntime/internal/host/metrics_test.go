@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/config"
+	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/handlers"
 	"github.com/agentruntime/agentruntime/projector"
 )
@@ -60,6 +62,9 @@ func used() *Metrics {
 	m.Rebased()
 	m.Stuck(0)
 	m.CountLateAnswers(func() uint64 { return 1 })
+	m.CountTokens(&Models{Providers: map[string]config.Provider{"a": {Models: map[string]config.Model{"b/c": {Price: &config.Price{Input: "0.1", Output: "0.2"}}}}}})
+	m.TokensUsed("a/b/c", events.Usage{Input: 3, Cached: 1, Output: 2, Reasoning: 1})
+	m.TokensUsed("scripted/x", events.Usage{Input: 7})
 	return m
 }
 
@@ -103,6 +108,31 @@ func TestTheNamesOfTheMetricsArePromises(t *testing.T) {
 		if !strings.Contains(page, "\n"+name+" ") {
 			t.Errorf("there is no %s", name)
 		}
+	}
+}
+
+// What was used is added up in whole tokens, and what that costs is computed then:
+// a sum of costs would drift.
+func TestTokensAndTheirCostAreAddedUpExactly(t *testing.T) {
+	m := used()
+	for range 999 {
+		m.TokensUsed("a/b/c", events.Usage{Input: 3, Cached: 1, Output: 2, Reasoning: 1})
+	}
+	_, page := fetch(t, serve(t, m, isReady)+"/metrics")
+	for _, want := range []string{
+		`agentruntime_tokens_total{kind="input",model="b/c",provider="a"} 3000`,
+		`agentruntime_tokens_total{kind="cached",model="b/c",provider="a"} 1000`,
+		`agentruntime_tokens_total{kind="output",model="b/c",provider="a"} 2000`,
+		`agentruntime_tokens_total{kind="reasoning",model="b/c",provider="a"} 1000`,
+		`agentruntime_tokens_total{kind="input",model="x",provider="scripted"} 7`,
+		`agentruntime_cost_total{currency="USD",model="b/c",provider="a"} 0.0007` + "\n",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	if n := strings.Count(page, "\nagentruntime_cost_total{"); n != 1 {
+		t.Errorf("%d series of costs; one model has a price", n)
 	}
 }
 

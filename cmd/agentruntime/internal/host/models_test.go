@@ -1,11 +1,17 @@
 package host
 
 import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/config"
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/runtime"
 	"github.com/agentruntime/agentruntime/runtime/model/scripted"
 )
 
@@ -23,11 +29,20 @@ func TestAModelThatIsNotThereIsRefusedWithItsReason(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(scripts, "broken.script.yaml"), []byte("responses: 5\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m := &Models{ScriptFolder: scripts}
+	m := &Models{ScriptFolder: scripts, Providers: map[string]config.Provider{
+		"openai": {Kind: "openai", KeyEnv: "OPENAI_API_KEY", KeyGone: "OPENAI_API_KEY is not set"},
+		"claude": {Kind: "anthropic", KeyFile: "/keys/claude", KeyGone: "the key file cannot be read: open /keys/claude: permission denied"},
+		"google": {Kind: "gemini", BaseURL: "http://127.0.0.1:1", KeyGone: "neither key_env nor key_file is configured"},
+		"spaced": {Kind: "openai_responses", Key: "hunter 2"},
+	}}
 	for name, words := range map[string][]string{
-		"":                                 {`no provider ""`, "openai", "scripted"},
-		"gpt-5":                            {`no provider "gpt-5"`, "openai", "scripted"},
-		"anthropic/claude":                 {`no provider "anthropic"`},
+		"":                                 {`provider ""`, "openai", "scripted"},
+		"gpt-5":                            {`provider "gpt-5"`, "openai", "scripted"},
+		"anthropic/claude":                 {`provider "anthropic"`, "no provider of that name", "claude, google, openai, scripted, spaced", "configuration"},
+		"claude/sonnet":                    {`provider "claude"`, "/keys/claude", "permission denied", "start the worker again"},
+		"google/pro":                       {"neither key_env nor key_file", "name the variable"},
+		"openai/":                          {"OPENAI_API_KEY"},
+		"spaced/gpt-5":                     {"api key", "space"},
 		"openai/gpt-5":                     {"OPENAI_API_KEY", "OPENAI_BASE_URL"},
 		"scripted/missing":                 {"missing.script.yaml", "no such file"},
 		"scripted/broken":                  {"broken.script.yaml", "responses"},
@@ -45,6 +60,13 @@ func TestAModelThatIsNotThereIsRefusedWithItsReason(t *testing.T) {
 		if err == nil || model != nil {
 			t.Errorf("%s: model %v, error %v", name, model, err)
 			continue
+		}
+		if strings.Contains(err.Error(), "hunter") {
+			t.Errorf("%s: the error shows the key: %v", name, err)
+		}
+		var typed *ProviderError
+		if !strings.HasPrefix(name, "scripted") && !errors.As(err, &typed) {
+			t.Errorf("%s: the error %v is no ProviderError", name, err)
 		}
 		for _, word := range words {
 			if !strings.Contains(err.Error(), word) {
@@ -75,16 +97,55 @@ func TestAScriptOfTheProgramComesBeforeTheFolders(t *testing.T) {
 	}
 }
 
-func TestAModelHasAContextWindow(t *testing.T) {
-	for _, test := range []struct {
-		configured, want int64
-	}{{0, DefaultContextTokens}, {32_000, 32_000}} {
-		for _, m := range []*Models{{OpenAIKey: "key"}, {OpenAIBaseURL: "http://127.0.0.1:1/v1"}} {
-			m.ContextTokens = test.configured
-			model, limits, err := m.Model("openai/any")
-			if err != nil || model == nil || limits.ContextTokens != test.want {
-				t.Errorf("configured %d: limits %+v, error %v", test.configured, limits, err)
-			}
+func TestAModelHasTheLimitsThatTheConfigurationGives(t *testing.T) {
+	m := &Models{Providers: map[string]config.Provider{
+		"plain": {Kind: "openai", Key: "key"},
+		"local": {Kind: "openai_compatible", BaseURL: "http://127.0.0.1:1/v1", ContextTokens: 32_000,
+			Models: map[string]config.Model{"large": {ContextTokens: 64_000, OutputTokens: 8_000}, "short": {OutputTokens: 1_000}}},
+	}}
+	for name, want := range map[string]runtime.ModelLimits{
+		"plain/any":   {ContextTokens: DefaultContextTokens},
+		"local/any":   {ContextTokens: 32_000},
+		"local/large": {ContextTokens: 64_000, OutputTokens: 8_000},
+		"local/short": {ContextTokens: 32_000, OutputTokens: 1_000},
+	} {
+		model, limits, err := m.Model(name)
+		if err != nil || model == nil || limits != want {
+			t.Errorf("%s: limits %+v, error %v; want %+v", name, limits, err, want)
+		}
+		if again, _, err := m.Model(name); err != nil || again != model {
+			t.Errorf("%s: each attempt gets connections of its own", name)
+		}
+	}
+}
+
+// Each kind asks its own API with its own header.
+func TestEachKindOfProviderIsAskedInItsOwnWay(t *testing.T) {
+	type asked struct{ path, key string }
+	var got asked
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key"} {
+			key += r.Header.Get(name)
+		}
+		got = asked{r.URL.Path, key}
+		http.Error(w, `{"error":{"message":"no"}}`, http.StatusForbidden)
+	}))
+	defer server.Close()
+	for kind, path := range map[string]string{
+		"openai": "/chat/completions", "openai_compatible": "/chat/completions", "openai_responses": "/responses",
+		"anthropic": "/v1/messages", "gemini": "/v1beta/models/m:streamGenerateContent",
+	} {
+		m := &Models{Providers: map[string]config.Provider{"p": {Kind: kind, BaseURL: server.URL, Key: "key-" + kind}}}
+		model, _, err := m.Model("p/m")
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+			continue
+		}
+		_, err = model.Generate(t.Context(), &runtime.Request{Messages: []events.Message{events.Text("m", events.RoleUser, "Go.")}})
+		var failed *runtime.ModelError
+		if !errors.As(err, &failed) || failed.Class != runtime.ClassDenied || got != (asked{path, "key-" + kind}) {
+			t.Errorf("%s: asked %+v, error %v", kind, got, err)
 		}
 	}
 }
