@@ -339,9 +339,7 @@ func (w *witness) look(k events.Key, v *view) {
 		if r.Missing != missing {
 			w.wrong("run %s misses %d children and counts %d", r.ID, missing, r.Missing)
 		}
-		for _, message := range r.Messages {
-			window = append(window, message)
-		}
+		window = append(window, r.Messages...)
 	}
 	for id := range v.heard {
 		n := 0

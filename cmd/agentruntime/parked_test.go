@@ -121,6 +121,9 @@ func TestParkedRunsCostAWorkerNothing(t *testing.T) {
 	began := time.Now()
 	s.run(&answer, "run", "message", last, "-m", "Good morning.")
 	asleep(idle + parked + 1) // its script begins anew with each message, and waits again
+	if took := time.Since(began); took > margin {
+		t.Errorf("one run of many was woken after %s", took)
+	}
 	t.Logf("one of them was woken and waits again %s after it was sent a message by a process of its own", time.Since(began))
 	var stuck []handlers.Row
 	s.run(&stuck, "run", "list", "--stuck")
