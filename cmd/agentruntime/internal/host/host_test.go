@@ -208,7 +208,7 @@ func TestNothingIsToldTwiceWithoutALoss(t *testing.T) {
 
 func TestTheSweepFindsARunWhoseHintWasLost(t *testing.T) {
 	s := newSystem(t)
-	h, log := s.host()
+	h, _ := s.host()
 	admitted, err := h.Admit(t.Context(), "default", command(t, "first", "go"))
 	must(t, err)
 	// The reaction to the admission is over as well, and sends no other hint.
@@ -220,10 +220,7 @@ func TestTheSweepFindsARunWhoseHintWasLost(t *testing.T) {
 	s.settled(h)
 	s.purge("AGENT_WORK")
 	s.run(h)
-	s.told(admitted.Run, 0)
-	if want := "sessions=1 hinted=1 told=0 stuck=0"; !strings.Contains(log.String(), want) {
-		t.Errorf("the log does not say %s:\n%s", want, log)
-	}
+	s.told(admitted.Run, 0) // nothing but a sweep, at the start or the keeper's, leads to it
 }
 
 func TestAHostThatIsKilledEndsWithoutItsGrace(t *testing.T) {
