@@ -92,8 +92,7 @@ async function oneEventIsOneRun({ client, js, nc, seen }) {
   const event = client.startRun({ agent: "desk-helper", message: "Three times" }, `three-${randomUUID()}`);
   await Promise.all(["binary", "structured", "binary", "structured", "binary", "structured"].map((mode) => client.publish(js, event, mode)));
   await within(seen.until(() => seen.of(event.id).some(type("run.completed"))), "the completion of an event published six times");
-  // Commands are handled in their order, so one that comes later is answered
-  // after everything that the six have caused.
+  // A run that begins later and completes shows that the six were carried out.
   await aRunCompletes({ client, js, seen }, "Afterwards");
   const events = seen.of(event.id);
   const runs = new Set(events.map((e) => e.data.run));
@@ -118,6 +117,8 @@ async function aRunCompletes({ client, js, seen }, message) {
 async function anotherBodyIsRejected({ client, js, seen }) {
   const id = `twice-${randomUUID()}`;
   await client.publish(js, client.startRun({ agent: "desk-helper", message: "The first" }, id), "binary");
+  // Commands that wait together are carried out side by side.
+  await within(seen.until(() => seen.of(id).some(type("run.started"))), "the start of the first");
   await client.publish(js, client.startRun({ agent: "desk-helper", message: "Another" }, id), "structured");
   await within(seen.until(() => seen.of(id).some(type("run.rejected")) && seen.of(id).some(type("run.completed"))), "the answer to an id with two bodies");
   const [rejected] = seen.of(id).filter(type("run.rejected"));
