@@ -211,13 +211,17 @@ func TestTheSweepFindsARunWhoseHintWasLost(t *testing.T) {
 	h, _ := s.host()
 	admitted, err := h.Admit(t.Context(), "default", command(t, "first", "go"))
 	must(t, err)
-	// The reaction to the admission is over as well, and sends no other hint.
-	r := &jetstream.Reaction{Conn: s.conn, Name: reactionName}
+	// The reaction to the admission is over as well, and sends no other hint. It
+	// has a connection of its own, which takes no fact that comes later.
+	conn, err := s.server.Connect(jetstream.Config{Name: "reactions"})
+	must(t, err)
+	r := &jetstream.Reaction{Conn: conn, Name: reactionName}
 	fact, err := r.Next(t.Context())
 	must(t, err)
 	must(t, h.React(t.Context(), &fact.Event, events.Position{Sequence: fact.Sequence}))
 	must(t, fact.Ack())
 	s.settled(h)
+	conn.Close()
 	s.purge("AGENT_WORK")
 	s.run(h)
 	s.told(admitted.Run, 0) // nothing but a sweep, at the start or the keeper's, leads to it
