@@ -125,18 +125,49 @@ type ledgerTap struct {
 }
 
 func (l *ledgerTap) Append(ctx context.Context, key events.Key, e *events.Event, expected uint64) (uint64, error) {
-	sequence, err := l.Log.Append(ctx, key, e, expected)
+	sequence, err := settled(ctx, l.Log, key, e, expected)
 	return l.tap.note(e, sequence, err, true)
 }
 
 func (t *tap) Append(ctx context.Context, key events.Key, e *events.Event, expected uint64) (uint64, error) {
-	sequence, err := t.Log.Append(ctx, key, e, expected)
+	sequence, err := settled(ctx, t.Log, key, e, expected)
 	return t.note(e, sequence, err, false)
 }
 
-func (t *tap) AppendUnfenced(ctx context.Context, key events.Key, e *events.Event) (uint64, error) {
-	sequence, err := t.Log.AppendUnfenced(ctx, key, e)
+func (t *tap) AppendUnfenced(ctx context.Context, key events.Key, e *events.Event) (sequence uint64, err error) {
+	for range attempts {
+		if sequence, err = t.Log.AppendUnfenced(ctx, key, e); !errors.Is(err, events.ErrUnanswered) {
+			break
+		}
+	}
 	return t.note(e, sequence, err, false)
+}
+
+// attempts bounds how often a log is asked that may be down for a test's reasons.
+const attempts = 5
+
+// settled appends to a log whose own faults (a busy replica may refuse, or leave
+// unanswered, what nothing stands against) are not part of the test: the world
+// counts what is stored, and only the planned faults may happen to it.
+func settled(ctx context.Context, log events.Log, key events.Key, e *events.Event, expected uint64) (sequence uint64, err error) {
+	unanswered := false
+	for range attempts {
+		sequence, err = log.Append(ctx, key, e, expected)
+		unanswered = unanswered || errors.Is(err, events.ErrUnanswered)
+		if !errors.Is(err, events.ErrConflict) && !errors.Is(err, events.ErrUnanswered) {
+			break
+		}
+		if last, err := log.Last(ctx, key); err != nil || last <= expected {
+			continue
+		}
+		if records, readErr := log.Read(ctx, key, expected, 1); readErr == nil && len(records) > 0 {
+			if records[0].CommitID == e.CommitID && unanswered { // if it was answered, it had been sent before
+				return records[0].Sequence, nil
+			}
+			break
+		}
+	}
+	return sequence, err
 }
 
 // Facts returns every fact stored so far, without its data.
