@@ -53,6 +53,16 @@ type TopUpBudget struct {
 	OutputTokens int64  `json:"output_tokens,omitempty"`
 }
 
+// SettleCall is the data of a call.settle command: the answer to a deferred call,
+// an output or an error. Over agent.api an operator needs no token.
+type SettleCall struct {
+	Run    string          `json:"run"`
+	Call   string          `json:"call"`
+	Token  string          `json:"token,omitempty"` // that came with the request
+	Output json.RawMessage `json:"output,omitempty"`
+	Error  string          `json:"error,omitempty"`
+}
+
 // RunStartedData is the data of the public event run.started.
 type RunStartedData struct {
 	Run     string            `json:"run"`

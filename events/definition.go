@@ -60,6 +60,10 @@ const (
 	EffectWrite      Effect = "write"      // each call counts
 )
 
+// Repeatable reports whether a call with the same idempotency key may be made
+// again when it is not known what became of it.
+func (e Effect) Repeatable() bool { return e == EffectRead || e == EffectIdempotent }
+
 // Capability is something a script can call: a name, exact schemas and one
 // route to the service that does the work.
 type Capability struct {
@@ -70,7 +74,34 @@ type Capability struct {
 	Effect      Effect          `json:"effect"`
 	Timeout     string          `json:"timeout,omitempty"` // Go duration; 30s
 	Route       Route           `json:"route"`
+
+	// Expose says who calls it: scripts, the model as a tool of its own, or both;
+	// script when empty.
+	Expose Expose `json:"expose,omitempty"`
+	// Deferred lets the service answer that it has accepted the call, and settle
+	// it later with the command call.settle; the run parks meanwhile. Only a
+	// capability that is exposed as a tool alone may be deferred.
+	Deferred bool `json:"deferred,omitempty"`
+	// SettleWithin bounds how long the run waits for a deferred call, as a Go
+	// duration; absent: to the run's deadline.
+	SettleWithin string `json:"settle_within,omitempty"`
 }
+
+// Expose says who may call a capability.
+type Expose string
+
+// The choices.
+const (
+	ExposeScript Expose = "script"
+	ExposeTool   Expose = "tool"
+	ExposeBoth   Expose = "both"
+)
+
+// IsTool reports whether the model calls the capability directly.
+func (c *Capability) IsTool() bool { return c.Expose == ExposeTool || c.Expose == ExposeBoth }
+
+// InScripts reports whether scripts may call the capability.
+func (c *Capability) InScripts() bool { return c.Expose != ExposeTool }
 
 // Route says where a capability is served. Exactly one field is set.
 type Route struct {

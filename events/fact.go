@@ -1,6 +1,7 @@
 package events
 
 import (
+	"encoding/json"
 	"time"
 )
 
@@ -39,6 +40,10 @@ type RunAdmitted struct {
 	Budget  *Budget `json:"budget,omitempty"`
 	Metered bool    `json:"metered,omitempty"`
 	Hold    bool    `json:"hold,omitempty"` // out of budget the run parks until a top-up, instead of failing
+
+	// SettleKey is the secret from which the tokens derive that settle the run's
+	// deferred calls; absent when it has no such capability.
+	SettleKey string `json:"settle_key,omitempty"`
 
 	// Cancelled is set on a run that had been asked to stop before it was
 	// admitted: it is admitted as cancelled.
@@ -102,9 +107,10 @@ type RunParked struct {
 	Budget       string     `json:"budget,omitempty"` // run whose budget is spent
 	Spent        string     `json:"spent,omitempty"`  // what of it: steps, input_tokens or output_tokens
 	Reason       string     `json:"reason"`
-	Note         string     `json:"note,omitempty"`   // redacted, bounded, for people: what the provider said
-	Failed       int        `json:"failed,omitempty"` // see RunReleased
-	Since        *time.Time `json:"since,omitempty"`  // when the provider began to fail
+	Note         string     `json:"note,omitempty"`       // redacted, bounded, for people: what the provider said
+	Failed       int        `json:"failed,omitempty"`     // see RunReleased
+	Since        *time.Time `json:"since,omitempty"`      // when the provider began to fail
+	Capability   string     `json:"capability,omitempty"` // whose service has accepted the call CallID
 }
 
 // Reasons of a park.
@@ -112,6 +118,7 @@ const (
 	ParkChildren = "children" // waits for children, possibly for a message or a time-out as well
 	ParkMessage  = "message"  // waits for a message only
 	ParkBudget   = "budget"   // the ledger refused a request; a top-up wakes it
+	ParkCall     = "call"     // a service has accepted a deferred call; its answer wakes it
 	ParkProvider = "provider" // the model's provider asked to be asked later; its time wakes it
 )
 
@@ -190,6 +197,16 @@ type TimerFired struct {
 // BudgetRaised tells a refused run to try again.
 type BudgetRaised struct {
 	Raises uint64 `json:"raises"` // top-ups that the ledger has now
+}
+
+// CallAnswered settles a deferred call: with the capability's output, or with an
+// error. The first for a call counts.
+type CallAnswered struct {
+	ID     string          `json:"id"` // the fact's own, which tells who was first
+	CallID string          `json:"call_id"`
+	Output json.RawMessage `json:"output,omitempty"` // absent with an error
+	Error  string          `json:"error,omitempty"`  // redacted, bounded
+	By     string          `json:"by"`               // the command's source, redacted
 }
 
 // MessageReceived hands a run under way a message, delivered to the model at

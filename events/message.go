@@ -1,6 +1,9 @@
 package events
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // Role says who a message is from.
 type Role string
@@ -76,10 +79,11 @@ const (
 	SpawnPrefix     = "spawn_"
 )
 
-// Redriven reports whether a call whose outcome is not known is made again: the
-// host makes it idempotent by its call id. The others are never repeated.
+// Redriven reports whether a control call whose outcome is not known is made
+// again: the host makes it idempotent by its call id. The other controls are
+// never repeated, and of a capability that is called directly its effect decides.
 func Redriven(tool string) bool {
-	return tool != ToolRunJS && tool != ToolGetCalls && tool != ToolCancelCalls
+	return tool == ToolComplete || tool == ToolContinue || tool == ToolWaitCalls || strings.HasPrefix(tool, SpawnPrefix)
 }
 
 // ToolResult is the one result of a call.

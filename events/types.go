@@ -79,6 +79,7 @@ var Types = []Type{
 	fact[CancelRequested](External, "cancel.requested"),
 	fact[TimerFired](External, "timer.fired"),
 	fact[BudgetRaised](External, "budget.raised"),
+	fact[CallAnswered](External, "call.answered"),
 	fact[MessageReceived](External, "message.received"),
 
 	fact[BudgetReserved](Opening, "budget.reserved"),
@@ -92,6 +93,7 @@ var Types = []Type{
 	outside[CancelRun](Command, "run.cancel"),
 	outside[MessageRun](Command, "run.message"),
 	outside[TopUpBudget](Command, "budget.topup"),
+	outside[SettleCall](Command, "call.settle"),
 
 	outside[RunStartedData](Public, "run.started"),
 	outside[RunTextData](Public, "run.text"),

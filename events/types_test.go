@@ -20,10 +20,10 @@ func TestCodecTable(t *testing.T) {
 		"owner dev.agentruntime.log.run.parked", "owner dev.agentruntime.log.run.released",
 		"owner dev.agentruntime.log.run.completed", "owner dev.agentruntime.log.run.failed", "owner dev.agentruntime.log.run.cancelled",
 		"external dev.agentruntime.log.child.settled", "external dev.agentruntime.log.cancel.requested", "external dev.agentruntime.log.timer.fired",
-		"external dev.agentruntime.log.budget.raised", "external dev.agentruntime.log.message.received",
+		"external dev.agentruntime.log.budget.raised", "external dev.agentruntime.log.call.answered", "external dev.agentruntime.log.message.received",
 		"opening dev.agentruntime.log.budget.reserved", "opening dev.agentruntime.log.budget.refused", "opening dev.agentruntime.log.budget.settled", "opening dev.agentruntime.log.budget.topped_up",
 		"command dev.agentruntime.run.start", "command dev.agentruntime.run.continue", "command dev.agentruntime.run.retry", "command dev.agentruntime.run.cancel",
-		"command dev.agentruntime.run.message", "command dev.agentruntime.budget.topup",
+		"command dev.agentruntime.run.message", "command dev.agentruntime.budget.topup", "command dev.agentruntime.call.settle",
 		"public dev.agentruntime.run.started", "public dev.agentruntime.run.text", "public dev.agentruntime.run.progress", "public dev.agentruntime.run.completed", "public dev.agentruntime.run.failed",
 		"public dev.agentruntime.run.cancelled", "public dev.agentruntime.run.rejected", "public dev.agentruntime.call.dispatched", "public dev.agentruntime.call.settled",
 	}

@@ -29,6 +29,9 @@ const (
 	RejectNoRun       = "unknown_run"     // no such run
 	RejectEnded       = "run_ended"       // a message to a run that has ended
 	RejectNotFailed   = "run_not_failed"  // run.retry of a run that has not failed, or is not its session's last
+	RejectNoCall      = "unknown_call"    // call.settle of what is no deferred call of the run
+	RejectSettled     = "call_settled"    // call.settle of a call that is not open any more
+	RejectDenied      = "denied"          // call.settle without the call's token
 	RejectNoBudget    = "no_budget"       // budget.topup of a limit that the run does not have
 	RejectUnsupported = "unsupported"     // the definition asks for what this release does not do
 )
@@ -92,6 +95,7 @@ var commands = map[string]func(*admission, context.Context) (*Admission, error){
 	events.TypeFor[events.CancelRun]().Name:   (*admission).cancel,
 	events.TypeFor[events.MessageRun]().Name:  (*admission).tell,
 	events.TypeFor[events.TopUpBudget]().Name: (*admission).topUp,
+	events.TypeFor[events.SettleCall]().Name:  (*admission).settle,
 }
 
 // admission is one command on its way into the log.

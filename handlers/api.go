@@ -28,6 +28,8 @@ const (
 	VerbCancel      = "run.cancel"
 	VerbMessage     = "run.message"
 	VerbTree        = "run.tree"
+	VerbSettle      = "call.settle"
+	VerbCalls       = "call.list"
 	VerbTopUp       = "budget.topup"
 	VerbBudget      = "budget.show"
 	VerbGet         = "run.get"
@@ -38,7 +40,7 @@ const (
 )
 
 // Verbs lists every verb.
-var Verbs = []string{VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbGet, VerbTree, VerbList, VerbEvents, VerbTopUp, VerbBudget, VerbAgentsApply, VerbAgentsList}
+var Verbs = []string{VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbGet, VerbTree, VerbList, VerbEvents, VerbCalls, VerbSettle, VerbTopUp, VerbBudget, VerbAgentsApply, VerbAgentsList}
 
 // APIError is a typed answer: what went wrong, in one stable word and for
 // people.
@@ -126,7 +128,7 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 		return nil, err
 	}
 	switch verb {
-	case VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbTopUp:
+	case VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbTopUp, VerbSettle:
 		return a.command(ctx, namespace, verb, header, data)
 	case VerbGet:
 		var r RunRequest
@@ -136,6 +138,8 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 		return a.getRun(ctx, namespace, r.Run)
 	case VerbList:
 		return a.list(ctx, namespace, data)
+	case VerbCalls:
+		return a.calls(ctx, namespace, data)
 	case VerbTree:
 		var r RunRequest
 		if err := decode(data, &r); err != nil {
@@ -260,7 +264,7 @@ func (a *API) facts(ctx context.Context, namespace string, data []byte) (any, er
 			answer.More = true
 			break
 		}
-		e := records[i].Event
+		e := withoutSettleKey(records[i].Event)
 		structured, err := e.Structured()
 		if err != nil {
 			return nil, err

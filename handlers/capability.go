@@ -49,6 +49,10 @@ const (
 	HeaderCapability = "Agent-Capability"
 	HeaderAuthType   = "Agent-Auth-Type" // on whose behalf, from the starting event
 	HeaderAuthID     = "Agent-Auth-Id"
+
+	// HeaderSettle is the token with which the service may settle this call, and
+	// no other, by call.settle. Only requests of deferred capabilities have it.
+	HeaderSettle = "Agent-Settle-Token"
 )
 
 // DefaultCallTimeout bounds one capability call unless its definition does.
@@ -65,6 +69,8 @@ type backend struct {
 	run       *projector.Run
 	namespace string
 	epoch     uint64
+	store     *store
+	meter     *meter
 }
 
 var _ runtime.Backend = (*backend)(nil)
@@ -94,7 +100,17 @@ func (b *backend) Call(ctx context.Context, c *runtime.Callback) (json.RawMessag
 	defer cancel()
 	answer, err := b.services.Request(call, c.Capability.Route.NATS.Subject, b.header(c), c.Input)
 	out, outcome, err := b.read(name, timeout, answer, err)
+	accepted := err == nil && c.Direct && c.Capability.Deferred && isAcceptance(out)
+	if accepted {
+		outcome = "accepted"
+	}
 	b.host.Meter.CallMade(name, outcome, b.host.Now().Sub(began))
+	switch {
+	case accepted:
+		return b.await(ctx, c)
+	case c.Direct && (outcome == "timeout" || outcome == "lost") && c.Capability.Effect != events.EffectRead:
+		return nil, &runtime.UnknownError{Reason: err.Error()}
+	}
 	return out, err
 }
 
@@ -111,6 +127,9 @@ func (b *backend) header(c *runtime.Callback) map[string]string {
 	}
 	if b.run.AuthID != "" {
 		h[HeaderAuthType], h[HeaderAuthID] = b.run.AuthType, b.run.AuthID
+	}
+	if c.Direct && c.Capability.Deferred {
+		h[HeaderSettle] = settleToken(b.run, c.CallID)
 	}
 	return h
 }

@@ -156,6 +156,7 @@ func CheckCapability(c *events.Capability) error {
 	if !isDuration(c.Timeout) {
 		wrong("timeout", "%q must be a positive duration such as 30s", c.Timeout)
 	}
+	checkExposure(c, wrong)
 	switch {
 	case c.Route.NATS == nil:
 		wrong("route", "must be nats with a subject")

@@ -18,6 +18,7 @@ type plan struct {
 	contract  string
 	subagents map[string]string // hashes by slug
 	grants    []string
+	settleKey string
 }
 
 // plan resolves a version. A root is granted what its definition and those of
@@ -48,6 +49,9 @@ func (h *Host) plan(ctx context.Context, namespace, slug, hash string, within []
 		p.grants = slices.DeleteFunc(p.grants, func(name string) bool { return !slices.Contains(within, name) })
 	}
 	v.grant(p.grants)
+	if slices.ContainsFunc(v.Capabilities, func(c events.Capability) bool { return c.Deferred }) {
+		p.settleKey = h.NewID()
+	}
 	p.contract, err = v.Contract()
 	return p, err
 }
@@ -94,7 +98,7 @@ func (h *Host) grants(ctx context.Context, namespace string, v *Version, seen ma
 func (p *plan) admit(task string, now time.Time) *events.RunAdmitted {
 	d := &p.version.Agent
 	a := &events.RunAdmitted{Agent: d.Slug, Models: d.ModelNames(), Definition: p.hash, Contract: p.contract, Message: events.Text("", events.RoleUser, task),
-		Capabilities: p.grants, Events: d.Events, Subagents: p.subagents, Budget: d.Budget, Metered: counts(d.Budget), Hold: d.OnBudget == events.OnBudgetHold}
+		Capabilities: p.grants, Events: d.Events, Subagents: p.subagents, Budget: d.Budget, Metered: counts(d.Budget), Hold: d.OnBudget == events.OnBudgetHold, SettleKey: p.settleKey}
 	limits := []string{d.Limits.Timeout}
 	if d.Budget != nil {
 		limits = append(limits, d.Budget.Timeout)

@@ -25,6 +25,7 @@ type store struct {
 
 	at      atomic.Uint64 // the fold's position, for whoever watches the log meanwhile
 	judged  uint64        // the fold's position when a wait was last answered
+	givenUp string        // the deferred call that was found to have timed out
 	telling []string      // calls whose child's end the result tells that is committed next
 	failed  int           // see events.RunReleased
 
@@ -107,7 +108,7 @@ func (s *store) SaveCheckpoint(ctx context.Context, c *projector.Checkpoint) err
 		if run.Cancel != nil {
 			return nil, errCancelled
 		}
-		if s.session.At.Sequence != s.judged && answersWait(stored, c) {
+		if s.session.At.Sequence != s.judged && answersWait(stored, c) || run.Answer != nil && run.Answer.CallID == s.givenUp {
 			return nil, errReconsider
 		}
 		delta, err := projector.Diff(stored, c)

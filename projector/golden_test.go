@@ -165,6 +165,9 @@ func wholeHistory(t *testing.T) *history {
 		events.ChildCall{CallID: "call_3", Session: "s2", Run: "s2-ffffffff"})
 	h.commit(t, events.CheckpointDelta{Revision: 7, Append: []events.Message{projector.ResultMessage(&refused, events.OutcomeDenied, "not you")},
 		Settle: []events.CallChange{{Index: 0, State: events.CallSettled, Outcome: events.OutcomeDenied}, {Index: 1, ID: "call_4", Name: "run_js", State: events.CallDispatched}}})
+	h.append(t, run1, events.RunParked{CallID: "call_4", Reason: events.ParkCall, Capability: "desk.approve", Deadline: &ofWait})
+	h.append(t, run1, events.CallAnswered{ID: "answer-1", CallID: "call_4", Output: raw(`{"approved":true}`), By: "/desk"})
+	claim(h, run1, "w2")
 	h.commit(t, events.CheckpointDelta{Revision: 8, Phase: string(projector.PhaseModel), Append: []events.Message{projector.ResultMessage(&script, events.OutcomeUnknown, "not known")},
 		Settle: []events.CallChange{{Index: 1, State: events.CallSettled, Outcome: events.OutcomeUnknown}}})
 	h.append(t, run1, events.RunParked{Reason: events.ParkBudget})

@@ -173,6 +173,7 @@ func samples() map[string]any {
 		"cancel.requested":     events.CancelRequested{Reason: "enough"},
 		"timer.fired":          events.TimerFired{Deadline: ofRun},
 		"budget.raised":        events.BudgetRaised{Raises: 7},
+		"call.answered":        events.CallAnswered{ID: "answer-1", CallID: "call_1", Output: raw(`{"approved":true}`), By: "/desk"},
 		"message.received":     events.MessageReceived{Message: events.Text("hello", events.RoleUser, "Hello?")},
 		"budget.reserved":      events.BudgetReserved{RequestKey: key, Account: &events.BudgetAccount{Limit: &events.Budget{Steps: 1}}},
 		"budget.refused":       events.BudgetRefused{RequestKey: key, By: run1, What: "steps"},

@@ -17,6 +17,7 @@ func TestAParkedRunWakesForWhatItWaitsForAndNothingElse(t *testing.T) {
 	unknown.Dependencies = []string{left, stranger}
 	messages := events.RunParked{CallID: "call_2", Messages: true, Reason: events.ParkMessage}
 	budget := events.RunParked{Raises: 2, Reason: events.ParkBudget}
+	call := events.RunParked{CallID: "call_2", Deadline: &ofWait, Reason: events.ParkCall, Capability: "desk.approve"}
 	provider := events.RunParked{CallID: "call_2", Deadline: &ofWait, Reason: events.ParkProvider, Failed: 1}
 	timer := events.TimerFired{CallID: "call_2", Deadline: ofWait.In(time.FixedZone("x", 3600))}
 	for _, c := range []struct {
@@ -51,6 +52,10 @@ func TestAParkedRunWakesForWhatItWaitsForAndNothingElse(t *testing.T) {
 		{"the provider's time has not come", provider, []any{settled(left), settled(right), events.BudgetRaised{Raises: 9}, events.MessageReceived{}}, false},
 		{"the provider's time has come", provider, []any{timer}, true},
 		{"the provider is waited for and a cancellation was asked for", provider, []any{events.CancelRequested{}}, true},
+		{"the answer to another call came", call, []any{events.CallAnswered{ID: "a", CallID: "call_1"}, events.MessageReceived{}, settled(left)}, false},
+		{"the answer to the call came", call, []any{events.CallAnswered{ID: "a", CallID: "call_2"}}, true},
+		{"the call's time has come", call, []any{timer}, true},
+		{"an answer came and none is waited for", both, []any{events.CallAnswered{ID: "a", CallID: "call_2"}}, false},
 		{"the budget is spent and a cancellation was asked for", budget, []any{events.CancelRequested{}}, true},
 		{"the budget is spent and the run's own timer has fired", budget, []any{events.TimerFired{Deadline: ofRun}}, true},
 	} {

@@ -114,6 +114,7 @@ type Run struct {
 	Messages []events.Message        `json:"messages,omitempty"` // not yet delivered
 	Heard    []string                `json:"heard,omitempty"`    // ids of all messages
 	Raises   uint64                  `json:"raises,omitempty"`   // of the ledger, as far as told
+	Answer   *events.CallAnswered    `json:"answer,omitempty"`   // to the deferred call that is open
 }
 
 // Child is a call that may have started a child run, and how that one ended.
@@ -190,6 +191,8 @@ func (r *Run) Satisfied() bool {
 		return false
 	case w.Reason == events.ParkBudget:
 		return r.Raises > w.Raises
+	case w.Reason == events.ParkCall && r.Answer != nil && r.Answer.CallID == w.CallID:
+		return true
 	case r.Timer != nil, w.Messages && len(r.Messages) > 0:
 		return true
 	}
@@ -339,7 +342,7 @@ func (s *Session) end(run *Run, state State, reason string, rec *events.Record) 
 	s.closeCalls(run)
 	s.Window = append(s.Window, run.Messages...)
 	run.State, run.Reason, run.EndedAt, run.EndedSeq = state, reason, rec.Time, rec.Sequence
-	run.Wait, run.Wanted, run.Missing, run.Timer, run.Messages, run.Heard = nil, 0, 0, nil, nil, nil
+	run.Wait, run.Wanted, run.Missing, run.Timer, run.Messages, run.Heard, run.Answer = nil, 0, 0, nil, nil, nil, nil
 	for i := range run.Children {
 		c := &run.Children[i]
 		if c.Awaited = false; c.Settled != nil && c.Settled.Reply != nil {
@@ -373,6 +376,13 @@ func (r *Run) trim() {
 		c.Calls, c.UsedCallIDs, c.Append = nil, nil, nil
 		r.Checkpoint = &c
 	}
+}
+
+// dispatched reports whether a call was made and has no result.
+func (r *Run) dispatched(callID string) bool {
+	return r.Checkpoint != nil && slices.ContainsFunc(r.Checkpoint.Calls, func(c events.Call) bool {
+		return c.ID == callID && c.State == events.CallDispatched
+	})
 }
 
 // told notes of which children's ends the model was told.
@@ -418,6 +428,10 @@ func (r *Run) hear(payload any) {
 		}
 	case events.BudgetRaised:
 		r.Raises = max(r.Raises, p.Raises)
+	case events.CallAnswered:
+		if r.Answer == nil && r.dispatched(p.CallID) {
+			r.Answer = &p
+		}
 	}
 }
 
@@ -440,6 +454,9 @@ func (r *Run) settled(p *events.ChildSettled) {
 func (s *Session) advance(run *Run, d *events.CheckpointDelta) {
 	run.Checkpoint = Apply(run.Checkpoint, d)
 	run.Failures = 0
+	if run.Answer != nil && !run.dispatched(run.Answer.CallID) {
+		run.Answer = nil
+	}
 	run.spend(d.Usage)
 	s.Window = append(s.Window, d.Append...)
 	run.deliver(d.Append)

@@ -208,6 +208,9 @@ func TestExternalFactsCountOnce(t *testing.T) {
 			if name == "timer.fired" && parked {
 				payload = events.TimerFired{CallID: "call_2", Deadline: ofWait}
 			}
+			if name == "call.answered" {
+				payload = events.CallAnswered{ID: "answer-1", CallID: "call_2", Error: "no"}
+			}
 			h := waiting(t)
 			if parked {
 				h.append(t, run1, park)

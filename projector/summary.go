@@ -64,6 +64,9 @@ func (r *Run) wake() string {
 	if r.Wait.Messages {
 		list = append(list, "a message")
 	}
+	if r.Wait.Reason == events.ParkCall {
+		list = append(list, fmt.Sprintf("the answer of %s to call %s", r.Wait.Capability, r.Wait.CallID))
+	}
 	if r.Wait.Reason == events.ParkBudget {
 		list = append(list, fmt.Sprintf("a top-up of the %s of run %s", strings.ReplaceAll(r.Wait.Spent, "_", " "), r.Wait.Budget))
 	}

@@ -16,13 +16,27 @@ type Backend interface {
 	Call(ctx context.Context, c *Callback) (json.RawMessage, error)
 }
 
-// Callback is one call of a capability from a script. The run, CallID and Index
-// together are its idempotency key.
+// Recaller is a Backend that can tell what became of a call of the model's that
+// an earlier attempt dispatched. Without it such a call is made again when its
+// capability's effect allows, and is unknown otherwise.
+type Recaller interface {
+	Backend
+	// Recall returns what Call would have returned, or known as false when it
+	// is not known. It makes no call.
+	Recall(ctx context.Context, c *Callback) (output json.RawMessage, known bool, err error)
+}
+
+// Callback is one call of a capability, from a script or by the model itself.
+// The run, CallID and Index together are its idempotency key.
 type Callback struct {
-	CallID     string // of the run_js call
+	CallID     string // of the run_js call, or of the model's own
 	Index      int    // counts the script's callbacks from 0
 	Capability *events.Capability
 	Input      json.RawMessage
+
+	// Direct is set on a call of the model's own. Its Call may return ErrWaiting
+	// when the service settles it later, and *UnknownError.
+	Direct bool
 }
 
 // Sink is told what the model says, for people who watch. It is no journal:

@@ -30,7 +30,10 @@
 // After a crash, a call that was dispatched and has no result is not made again
 // when it is run_js, get_calls or cancel_calls: its outcome is committed as
 // unknown, in words for the model. spawn, continue_agent, wait_calls and
-// complete are made again; the Controller makes them idempotent by call id.
+// complete are made again; the Controller makes them idempotent by call id. What
+// became of a capability that the model called itself is asked of the Backend; if
+// that does not know, a read or an idempotent one is made again, under the same
+// key, and any other is unknown.
 //
 // # A window that gets too large
 //

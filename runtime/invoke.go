@@ -13,10 +13,14 @@ import (
 )
 
 // invoke runs one direct tool other than complete. An error stops the attempt;
-// what is only the call's failure is an outcome.
-func (l *loop) invoke(ctx context.Context, call *events.ToolCall) (outcome, error) {
+// what is only the call's failure is an outcome. With again the call was left
+// dispatched by an earlier attempt.
+func (l *loop) invoke(ctx context.Context, call *events.ToolCall, again bool) (outcome, error) {
 	if call.Name == toolRunJS {
 		return l.runJS(ctx, call)
+	}
+	if tool := l.box.find(call.Name); tool != nil && tool.capability != nil {
+		return l.direct(ctx, call, tool.capability, again)
 	}
 	value, err := l.control(ctx, call)
 	if err != nil {
@@ -91,7 +95,9 @@ func (l *loop) runJS(ctx context.Context, call *events.ToolCall) (o outcome, err
 	}()
 	bindings := make([]string, 0, len(l.in.Capabilities))
 	for _, c := range l.in.Capabilities {
-		bindings = append(bindings, c.Name)
+		if c.InScripts() {
+			bindings = append(bindings, c.Name)
+		}
 	}
 	result, err := executor.Execute(ctx, &Script{Code: args.Code, Bindings: bindings, Call: host.serve, Timeout: l.limits.script})
 	if fatal := host.stopped(); fatal != nil {
@@ -145,7 +151,7 @@ type callbackState struct {
 // serve carries out one callback: granted, valid, dispatched, valid again.
 func (h *callbacks) serve(ctx context.Context, name string, input json.RawMessage) (json.RawMessage, error) {
 	capability, ok := h.loop.box.capabilities[name]
-	if !ok {
+	if !ok || !capability.InScripts() {
 		return nil, fmt.Errorf("there is no capability %q", name)
 	}
 	if len(input) == 0 {
@@ -164,10 +170,8 @@ func (h *callbacks) serve(ctx context.Context, name string, input json.RawMessag
 	if len(output) == 0 {
 		output = json.RawMessage(`null`)
 	}
-	if err == nil && capability.output != nil {
-		if invalid := capability.output.Validate(output); invalid != nil {
-			err = fmt.Errorf("%s was carried out, but its answer does not fit its output schema: %w", name, invalid)
-		}
+	if err == nil {
+		err = capability.fits(output)
 	}
 	h.end(index, err)
 	return output, err

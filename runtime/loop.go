@@ -41,7 +41,7 @@ func (l *loop) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		a := next(state{l.checkpoint, l.dispatched, l.limits.guards, len(mail) > 0})
+		a := next(state{l.checkpoint, l.dispatched, l.limits.guards, len(mail) > 0, l.box.isDirect})
 		if a.kind == actFinish {
 			return nil // whatever became of ctx: the reply is committed
 		}
@@ -333,7 +333,7 @@ func (l *loop) execute(ctx context.Context, k int) error {
 	if call.Name == toolComplete {
 		return l.complete(ctx, k, &call)
 	}
-	o, err := l.invoke(ctx, &call)
+	o, err := l.invoke(ctx, &call, k != l.dispatched)
 	if err != nil {
 		return err
 	}
@@ -364,6 +364,7 @@ func (l *loop) complete(ctx context.Context, k int, call *events.ToolCall) error
 func toolError(ctx context.Context, err error) (outcome, error) {
 	var fatal FatalToolError
 	var denied *DeniedError
+	var open *UnknownError
 	switch {
 	case ctx.Err() != nil:
 		return outcome{}, errors.Join(context.Cause(ctx), err)
@@ -371,6 +372,8 @@ func toolError(ctx context.Context, err error) (outcome, error) {
 		return outcome{}, err
 	case errors.As(err, &denied):
 		return outcome{events.OutcomeDenied, denied.Error()}, nil
+	case errors.As(err, &open):
+		return outcome{events.OutcomeUnknown, "Unknown outcome. " + open.Reason}, nil
 	}
 	return outcome{events.OutcomeError, err.Error()}, nil
 }

@@ -35,6 +35,9 @@ type state struct {
 	dispatched int
 	limits     guards
 	mail       bool // messages have come that the transcript does not have
+	// direct tells the tools that are capabilities: what becomes of a call of
+	// one that an earlier attempt left dispatched is decided when it is looked at.
+	direct func(tool string) bool
 }
 
 // guards are the limits on what a model repeats.
@@ -65,7 +68,7 @@ func next(s state) action {
 		case events.CallPending:
 			return action{kind: actDispatch, call: i}
 		case events.CallDispatched:
-			if i != s.dispatched && !events.Redriven(call.Name) {
+			if i != s.dispatched && !events.Redriven(call.Name) && !s.direct(call.Name) {
 				return action{kind: actUnknown, call: i}
 			}
 			return action{kind: actExecute, call: i}

@@ -44,10 +44,12 @@ func TestNextIsAFunctionOfTheState(t *testing.T) {
 		{"another dispatched continue_agent is made again", calls(call(toolContinue, events.CallDispatched)), none, action{kind: actExecute}},
 		{"another dispatched complete is made again", calls(call(toolComplete, events.CallDispatched)), none, action{kind: actExecute}},
 		{"another dispatched spawn is made again", calls(call("spawn_x", events.CallDispatched)), none, action{kind: actExecute}},
+		{"another dispatched capability is looked at", calls(call("desk_book", events.CallDispatched)), none, action{kind: actExecute}},
+		{"a dispatched call of what is no tool any more is unknown", calls(call("desk_gone", events.CallDispatched)), none, action{kind: actUnknown}},
 		{"when all calls are settled the model is asked", calls(settled, settled), none, action{kind: actModel}},
 	} {
 		t.Run(c.promise, func(t *testing.T) {
-			got := next(state{checkpoint: c.checkpoint, dispatched: c.dispatched, limits: guards{repeated: 2, silent: 3, rejected: 5}})
+			got := next(state{checkpoint: c.checkpoint, dispatched: c.dispatched, limits: guards{repeated: 2, silent: 3, rejected: 5}, direct: func(tool string) bool { return tool == "desk_book" }})
 			if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(action{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -32,6 +32,8 @@ type directTool struct {
 	Tool
 	input *schema.Schema
 	slug  string // of the child, for spawn tools
+
+	capability *boundCapability // that the tool is, if it is one
 }
 
 // toolbox is the set of direct tools of one run.
@@ -89,7 +91,7 @@ func (b *toolbox) addDirect(in *Input) error {
 	add := func(t Tool, slug string) error {
 		s, err := schema.Compile("tool "+t.Name, t.InputSchema)
 		if err == nil {
-			b.list = append(b.list, directTool{t, s, slug})
+			b.list = append(b.list, directTool{Tool: t, input: s, slug: slug})
 		}
 		return err
 	}
@@ -102,6 +104,9 @@ func (b *toolbox) addDirect(in *Input) error {
 			}
 		}
 		tools = append(tools, childTools...)
+	}
+	if err := b.addCapabilities(in); err != nil {
+		return err
 	}
 	tools = append(tools, Tool{toolComplete, completeDescription, completeSchema(in.Definition.Output)})
 	for _, t := range tools {
@@ -132,11 +137,7 @@ func spawnTools(children []events.AgentDefinition) []directTool {
 	tools := make([]directTool, 0, len(sorted))
 	for _, c := range sorted {
 		base := spawnPrefix + sanitize(c.Slug)
-		name := base[:min(len(base), maxToolName)]
-		for n := 2; used[name]; n++ {
-			suffix := fmt.Sprintf("_%d", n)
-			name = base[:min(len(base), maxToolName-len(suffix))] + suffix
-		}
+		name := distinct(base, used)
 		used[name] = true
 		input := c.Input
 		if len(input) == 0 {
@@ -185,6 +186,7 @@ func sanitize(slug string) string {
 
 // describeCapabilities tells the model what a script can call.
 func describeCapabilities(list []events.Capability) string {
+	list = slices.DeleteFunc(slices.Clone(list), func(c events.Capability) bool { return !c.InScripts() })
 	if len(list) == 0 {
 		return "It can call nothing outside."
 	}

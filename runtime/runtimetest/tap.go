@@ -120,10 +120,20 @@ func (b tappedBackend) Call(ctx context.Context, c *runtime.Callback) (json.RawM
 	return value(b.a, op, fatally, func() (json.RawMessage, error) {
 		h := b.a.host
 		h.mu.Lock()
-		h.dispatches[dispatchKey{c.CallID, c.Index}]++
+		if !c.Direct || !c.Capability.Effect.Repeatable() {
+			h.dispatches[dispatchKey{c.CallID, c.Index}]++
+		}
 		h.mu.Unlock()
 		return b.inner.Call(ctx, c)
 	})
+}
+
+// Recall implements runtime.Recaller, as the inner one does or knowing nothing.
+func (b tappedBackend) Recall(ctx context.Context, c *runtime.Callback) (json.RawMessage, bool, error) {
+	if r, ok := b.inner.(runtime.Recaller); ok {
+		return r.Recall(ctx, c)
+	}
+	return nil, false, nil
 }
 
 type tappedFactory struct {

@@ -33,6 +33,7 @@ var asking = [][]string{
 	{"run", "continue", "s1", "-m", "go", "--wait"}, {"run", "get", aRun}, {"run", "list"}, {"run", "watch", aRun}, {"run", "events", aRun},
 	{"run", "tree", aRun}, {"run", "cancel", aRun}, {"run", "cancel", aRun, "--wait"}, {"run", "message", aRun, "-m", "go"}, {"run", "retry", aRun}, {"run", "retry", aRun, "--wait"},
 	{"run", "wait", aRun}, {"budget", "show", aRun}, {"budget", "topup", aRun, "--steps", "1"},
+	{"call", "list", "--open"}, {"call", "settle", aRun, "call_1", "--output", "true"},
 	{"agents", "apply", "--agents", "testdata/agents", "--capabilities", "testdata/capabilities"}, {"agents", "list"},
 }
 
@@ -163,6 +164,10 @@ func TestAWrongCommandLineExitsWith2BeforeAnythingIsAsked(t *testing.T) {
 		{"run", []string{"budget", "show", "nonsense"}},
 		{"run", []string{"budget", "topup", "nonsense", "--steps", "1"}},
 		{"--input-tokens", []string{"budget", "topup", aRun}},
+		{"--open", []string{"call", "list"}},
+		{"RUN CALL", []string{"call", "settle", aRun}},
+		{"exactly one of --output and --error", []string{"call", "settle", aRun, "call_1"}},
+		{"is not JSON", []string{"call", "settle", aRun, "call_1", "--output", "yes"}},
 		{"none below zero", []string{"budget", "topup", aRun, "--steps", "1", "--output-tokens", "-1"}},
 		{"--state: \"done\" is no state; known are pending", []string{"run", "list", "--state", "failed,done"}},
 		{"--agent", []string{"run", "list", "--agent", "a b"}},

@@ -1,0 +1,361 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
+	"github.com/agentruntime/agentruntime/runtime"
+	"github.com/agentruntime/agentruntime/runtime/schema"
+)
+
+// A deferred call is made like any other. A service that answers it with exactly
+// {"accepted": true} settles it later, by the command call.settle; the run parks
+// meanwhile. What a call's end is, is a function of the fold: the first answer,
+// otherwise the time-out. An answer may come before the park, since the service
+// may be faster than the worker.
+
+// isAcceptance reports whether an answer says that the call is settled later.
+func isAcceptance(answer json.RawMessage) bool {
+	var said map[string]json.RawMessage
+	if err := json.Unmarshal(answer, &said); err != nil || len(said) != 1 {
+		return false
+	}
+	return string(said["accepted"]) == "true"
+}
+
+// settleToken is what entitles to settle one call. It derives from a secret that
+// only the log holds.
+func settleToken(run *projector.Run, callID string) string {
+	return events.Derive(40, "settle", run.Admitted.SettleKey, run.ID, callID)
+}
+
+// withoutSettleKey returns a fact as people may see it.
+func withoutSettleKey(e events.Event) events.Event {
+	if e.Type != typeAdmitted {
+		return e
+	}
+	var data map[string]json.RawMessage
+	if json.Unmarshal(e.Data, &data) != nil || data["settle_key"] == nil {
+		return e
+	}
+	delete(data, "settle_key")
+	if shown, err := events.Marshal(data); err == nil {
+		e.Data = shown
+	}
+	return e
+}
+
+// Recall implements runtime.Recaller: what the log knows of a deferred call.
+func (b *backend) Recall(ctx context.Context, c *runtime.Callback) (json.RawMessage, bool, error) {
+	run := b.store.session.Run(b.store.run)
+	if !c.Capability.Deferred || (run.Answer == nil || run.Answer.CallID != c.CallID) && !awaits(run, c.CallID) {
+		return nil, false, nil
+	}
+	output, err := b.await(ctx, c)
+	return output, true, err
+}
+
+// awaits reports whether the run has parked for the answer to a call.
+func awaits(run *projector.Run, callID string) bool {
+	return run.Wait != nil && run.Wait.Reason == events.ParkCall && run.Wait.CallID == callID
+}
+
+// await returns the answer to a call that its service has accepted, or parks the
+// run until it comes.
+func (b *backend) await(ctx context.Context, c *runtime.Callback) (json.RawMessage, error) {
+	var deadline *time.Time
+	if run := b.store.session.Run(b.store.run); awaits(run, c.CallID) {
+		deadline = run.Wait.Deadline
+	} else if within, err := time.ParseDuration(c.Capability.SettleWithin); err == nil {
+		at := b.host.Now().Add(within).UTC()
+		deadline = &at
+	}
+	whole, err := b.store.whole(ctx)
+	if err == nil {
+		err = b.meter.settle(whole)
+	}
+	if err != nil {
+		return nil, fatal(err)
+	}
+	b.store.givenUp = ""
+	var answer *events.CallAnswered
+	err = b.store.park(ctx, func() (*events.RunParked, error) {
+		run := b.store.session.Run(b.store.run)
+		answer = nil
+		switch {
+		case run.Answer != nil && run.Answer.CallID == c.CallID:
+			answer = run.Answer
+			return nil, nil
+		case awaits(run, c.CallID) && run.Timer != nil:
+			return nil, nil
+		}
+		return &events.RunParked{CallID: c.CallID, Reason: events.ParkCall, Capability: c.Capability.Name, Deadline: deadline}, nil
+	})
+	switch {
+	case err != nil:
+		return nil, fatalWait(err)
+	case answer == nil:
+		b.store.givenUp = c.CallID
+		return nil, &runtime.UnknownError{Reason: fmt.Sprintf("Known: %s accepted the call and did not answer by %s. Not known: whether it still takes effect; an answer that comes now is not heard. First find out, by reading, what is there.",
+			c.Capability.Name, deadline.Format(time.RFC3339))}
+	case answer.Error != "":
+		return nil, fmt.Errorf("%s failed: %s", c.Capability.Name, b.host.Redactor.Redact(answer.Error))
+	}
+	return runtime.RedactJSON(b.host.Redactor, answer.Output), nil
+}
+
+// checkExposure checks who may call a capability, and how.
+func checkExposure(c *events.Capability, wrong func(field, format string, args ...any)) {
+	switch c.Expose {
+	case "", events.ExposeScript, events.ExposeTool, events.ExposeBoth:
+	default:
+		wrong("expose", "%q is none of script, tool, both", c.Expose)
+	}
+	if c.IsTool() && len(c.Input) > 0 && !runtime.IsToolInput(c.Input) {
+		wrong("input", "must have the type object, since the capability is exposed as a tool")
+	}
+	if c.Deferred && c.Expose != events.ExposeTool {
+		wrong("deferred", "needs expose: tool; a script cannot be parked")
+	}
+	if !isDuration(c.SettleWithin) {
+		wrong("settle_within", "%q must be a positive duration such as 24h", c.SettleWithin)
+	}
+	if c.SettleWithin != "" && !c.Deferred {
+		wrong("settle_within", "is given for a capability that is not deferred")
+	}
+}
+
+// settle takes the answer to a deferred call: from its service, which has the
+// token, or from an operator. The first answer counts, one that is late or comes
+// twice is refused, and the same command again is answered as it was.
+func (a *admission) settle(ctx context.Context) (*Admission, error) {
+	var data events.SettleCall
+	if err := strict(a.command.Data, &data); err != nil {
+		return nil, err
+	}
+	switch {
+	case data.Call == "":
+		return nil, reject(RejectMalformed, "call is missing")
+	case (data.Error == "") == (len(data.Output) == 0):
+		return nil, reject(RejectMalformed, "exactly one of output and error must be given")
+	case len(data.Output) > MaxAnswer:
+		return nil, reject(RejectMalformed, "the output has %d bytes, more than %d", len(data.Output), MaxAnswer)
+	}
+	key, err := a.target(data.Run)
+	if err != nil {
+		return nil, err
+	}
+	run, err := a.find(ctx, key, data.Run)
+	if err != nil {
+		return nil, err
+	}
+	if !a.operator && subtle.ConstantTimeCompare([]byte(data.Token), []byte(settleToken(run, data.Call))) != 1 || !a.operator && run.Admitted.SettleKey == "" {
+		return nil, reject(RejectDenied, "call %s of run %s is settled only with the token that its request carried; operators may without, over agent.api", bounded(data.Call, maxNamed), data.Run)
+	}
+	admitted := &Admission{Run: data.Run, Session: key.Session}
+	id := events.Derive(26, "answer", a.cause.Source, a.cause.ID, a.cause.Body)
+	if a.answered(run, data.Call, id) {
+		return admitted, nil
+	}
+	capability, open, err := a.deferred(ctx, run, data.Call)
+	if err != nil {
+		return nil, err
+	}
+	if capability != nil && len(data.Output) > 0 {
+		if err := fitsOutput(capability, data.Output); err != nil {
+			return nil, err
+		}
+	}
+	if open {
+		if err := a.accept(ctx, key, data.Run, true); err != nil {
+			return nil, err
+		}
+		fact := events.CallAnswered{ID: id, CallID: data.Call, Output: data.Output, Error: bounded(a.host.Redactor.Redact(data.Error), maxErrorText), By: bounded(a.host.Redactor.Redact(a.cause.Source), maxNamed)}
+		if err := a.host.notify(ctx, key, data.Run, id, fact); err != nil {
+			return nil, err
+		}
+		if run, err = a.find(ctx, key, data.Run); err != nil || a.answered(run, data.Call, id) {
+			return admitted, err
+		}
+	}
+	// Somebody else's answer, the time-out or the run's end was first; or the
+	// answer counted, now or at an earlier delivery, and the run has gone on.
+	counted, err := a.counted(ctx, key, data.Run, id)
+	if err == nil && !counted {
+		err = reject(RejectSettled, "call %s of run %s is not open: it was answered, timed out, or its run ended; this answer changes nothing", bounded(data.Call, maxNamed), data.Run)
+	}
+	return admitted, err
+}
+
+func (a *admission) answered(run *projector.Run, call, id string) bool {
+	return run.Answer != nil && run.Answer.CallID == call && run.Answer.ID == id
+}
+
+// deferred returns the capability of a deferred call of the newest response, and
+// whether the call is open. A call that is not known is refused; of an older
+// response it is only known that it is not open.
+func (a *admission) deferred(ctx context.Context, run *projector.Run, callID string) (*events.Capability, bool, error) {
+	var call *events.Call
+	if c := run.Checkpoint; c != nil {
+		for i := range c.Calls {
+			if c.Calls[i].ID == callID {
+				call = &c.Calls[i]
+			}
+		}
+		if call == nil && slices.Contains(c.UsedCallIDs, callID) {
+			return nil, false, nil
+		}
+	}
+	if call == nil && run.State.Terminal() {
+		return nil, false, nil // what calls it made is forgotten
+	}
+	var capability *events.Capability
+	if call != nil {
+		v, err := a.host.admitted(ctx, a.namespace, run.ID, &run.Admitted)
+		if err != nil {
+			return nil, false, err
+		}
+		capability = runtime.CapabilityTools(v.Subagents, v.Capabilities)[call.Name]
+	}
+	if capability == nil || !capability.Deferred {
+		return nil, false, reject(RejectNoCall, "run %s has no deferred call %s", run.ID, bounded(callID, maxNamed))
+	}
+	return capability, call.State == events.CallDispatched && !run.State.Terminal() && run.Answer == nil, nil
+}
+
+// fitsOutput refuses an answer that the run could not use, while whoever gave it
+// can still give another.
+func fitsOutput(c *events.Capability, output json.RawMessage) error {
+	if len(c.Output) == 0 {
+		return nil
+	}
+	s, err := schema.Compile("capability "+c.Name+" output", c.Output)
+	if err == nil {
+		err = s.Validate(output)
+	}
+	if err != nil {
+		return reject(RejectInput, "the output does not fit the schema of %s: %v", c.Name, err)
+	}
+	return nil
+}
+
+// counted reports whether an answer was the first to its call while that was
+// open. It reads the session up to the answer.
+func (a *admission) counted(ctx context.Context, key events.Key, run, id string) (bool, error) {
+	last, err := a.host.Log.Last(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	var s projector.Session
+	for s.At.Sequence < last {
+		records, err := a.host.Log.Read(ctx, key, s.At.Sequence, events.MaxRead)
+		if err == nil && len(records) == 0 {
+			err = a.host.Pause(ctx, readPause)
+		}
+		if err != nil {
+			return false, err
+		}
+		for i := range records {
+			if err := s.Fold(&records[i]); err != nil {
+				return false, err
+			}
+			if records[i].ID == id {
+				r := s.Run(run)
+				return r != nil && r.Answer != nil && r.Answer.ID == id, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// CallsRequest is what call.list is asked: the open deferred calls of a
+// namespace.
+type CallsRequest struct {
+	Open  bool   `json:"open"`
+	Agent string `json:"agent,omitempty"`
+	After string `json:"after,omitempty"` // Next of the page before
+	Limit int    `json:"limit,omitempty"`
+}
+
+// CallsAnswer is what call.list answers. Next, when there are more, is what
+// CallsRequest.After of the next page is.
+type CallsAnswer struct {
+	Calls []OpenCall `json:"calls"`
+	Next  string     `json:"next,omitempty"`
+}
+
+// OpenCall is a call that its service has accepted and not settled.
+type OpenCall struct {
+	Run        string          `json:"run"`
+	Call       string          `json:"call"`
+	Agent      string          `json:"agent"`
+	Capability string          `json:"capability"`
+	Input      json.RawMessage `json:"input,omitempty"` // redacted; absent when longer than 16 KiB
+	Deadline   *time.Time      `json:"deadline,omitempty"`
+}
+
+// maxShownInput bounds the input of a call in a list, in bytes.
+const maxShownInput = 16 << 10
+
+func (a *API) calls(ctx context.Context, namespace string, data []byte) (any, error) {
+	var r CallsRequest
+	if err := decode(data, &r); err != nil {
+		return nil, err
+	}
+	if !r.Open {
+		return nil, &APIError{CodeInvalid, "say which calls: open"}
+	}
+	f := Filter{State: []projector.State{projector.StateParked}, Reason: events.ParkCall, Agent: r.Agent, After: r.After, Limit: r.Limit}
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	rows, next, err := a.Lister.List(ctx, namespace, f)
+	if err != nil {
+		return nil, err
+	}
+	answer := CallsAnswer{Calls: []OpenCall{}, Next: next}
+	for _, row := range rows {
+		call, err := a.openCall(ctx, namespace, row.Run)
+		if err != nil {
+			return nil, err
+		}
+		if call != nil {
+			answer.Calls = append(answer.Calls, *call)
+		}
+	}
+	return answer, nil
+}
+
+// openCall returns the deferred call that a run waits for, or nil.
+func (h *Host) openCall(ctx context.Context, namespace, run string) (*OpenCall, error) {
+	key, err := events.KeyOfRun(namespace, run)
+	if err != nil {
+		return nil, err
+	}
+	var call *OpenCall
+	err = h.Fold(ctx, key, 0, func(s *projector.Session) error {
+		r := s.Run(run)
+		if r == nil || r.State != projector.StateParked || r.Wait.Reason != events.ParkCall || r.Answer != nil || r.Checkpoint == nil {
+			return nil
+		}
+		call = &OpenCall{Run: run, Call: r.Wait.CallID, Agent: r.Admitted.Agent, Capability: r.Wait.Capability, Deadline: r.Wait.Deadline}
+		for _, c := range r.Checkpoint.Calls {
+			if c.ID == call.Call && len(c.Arguments) <= maxShownInput {
+				call.Input = runtime.RedactJSON(h.Redactor, bytes.Clone(c.Arguments))
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, events.ErrNotFound) {
+		return nil, nil
+	}
+	return call, err
+}

@@ -1,0 +1,143 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/runtime/schema"
+)
+
+// CapabilityTools returns the tools that are capabilities, by name: those that
+// the model calls directly. The name of one is its capability's with underscores
+// for dots; names that are taken are told apart by a number, in the order of the
+// sorted capability names.
+func CapabilityTools(subagents []events.AgentDefinition, capabilities []events.Capability) map[string]*events.Capability {
+	used := make(map[string]bool)
+	for _, name := range controls {
+		used[name] = true
+	}
+	for _, t := range spawnTools(subagents) {
+		used[t.Name] = true
+	}
+	sorted := make([]*events.Capability, 0, len(capabilities))
+	for i := range capabilities {
+		if capabilities[i].IsTool() {
+			sorted = append(sorted, &capabilities[i])
+		}
+	}
+	slices.SortFunc(sorted, func(a, b *events.Capability) int { return strings.Compare(a.Name, b.Name) })
+	tools := make(map[string]*events.Capability, len(sorted))
+	for _, c := range sorted {
+		base := sanitize(c.Name)
+		if strings.HasPrefix(base, spawnPrefix) {
+			base = "call_" + base // only agents are spawned
+		}
+		name := distinct(base, used)
+		used[name] = true
+		tools[name] = c
+	}
+	return tools
+}
+
+// distinct returns a tool name that is not used: the base, cut to what providers
+// take, or the base with the first number that is free.
+func distinct(base string, used map[string]bool) string {
+	name := base[:min(len(base), maxToolName)]
+	for n := 2; used[name]; n++ {
+		suffix := fmt.Sprintf("_%d", n)
+		name = base[:min(len(base), maxToolName-len(suffix))] + suffix
+	}
+	return name
+}
+
+// addCapabilities adds the tools that are capabilities.
+func (b *toolbox) addCapabilities(in *Input) error {
+	tools := CapabilityTools(in.Subagents, in.Capabilities)
+	names := make([]string, 0, len(tools))
+	for name := range tools {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		c := tools[name]
+		input := c.Input
+		if len(input) == 0 {
+			input = json.RawMessage(`{"type":"object"}`)
+		}
+		if !IsToolInput(input) {
+			return &InputError{"Capabilities", fmt.Sprintf("%s is exposed as a tool, so its input schema must have the type object", c.Name)}
+		}
+		s, err := schema.Compile("tool "+name, input)
+		if err != nil {
+			return err
+		}
+		about := c.Description
+		if c.Deferred {
+			about += " The answer may take long; the run waits for it."
+		}
+		b.list = append(b.list, directTool{Tool: Tool{name, strings.TrimSpace(about), input}, input: s, capability: b.capabilities[c.Name]})
+	}
+	return nil
+}
+
+// IsToolInput reports whether a schema can be that of a tool's arguments, which
+// providers want to be an object.
+func IsToolInput(doc json.RawMessage) bool {
+	var s struct {
+		Type json.RawMessage `json:"type"`
+	}
+	return json.Unmarshal(doc, &s) == nil && string(s.Type) == `"object"`
+}
+
+// isDirect reports whether a tool is a capability.
+func (b *toolbox) isDirect(name string) bool {
+	t := b.find(name)
+	return t != nil && t.capability != nil
+}
+
+// fits checks an answer against the capability's output schema.
+func (c *boundCapability) fits(output json.RawMessage) error {
+	if c.output == nil {
+		return nil
+	}
+	if err := c.output.Validate(output); err != nil {
+		return fmt.Errorf("%s was carried out, but its answer does not fit its output schema: %w", c.Name, err)
+	}
+	return nil
+}
+
+// direct carries out a call of a capability by the model itself. One that an
+// earlier attempt dispatched is made again only when nobody knows what became of
+// it and its effect allows.
+func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapability, again bool) (outcome, error) {
+	made := &Callback{CallID: call.ID, Capability: c.Capability, Input: call.Arguments, Direct: true}
+	output, err := l.callOnce(ctx, made, again)
+	if err == nil {
+		if len(output) == 0 {
+			output = json.RawMessage(`null`)
+		}
+		err = c.fits(output)
+	}
+	if err != nil {
+		return toolError(ctx, err)
+	}
+	return outcome{events.OutcomeOK, string(output)}, nil
+}
+
+func (l *loop) callOnce(ctx context.Context, c *Callback, again bool) (json.RawMessage, error) {
+	if again {
+		if r, ok := l.in.Backend.(Recaller); ok {
+			if output, known, err := r.Recall(ctx, c); known || err != nil {
+				return output, err
+			}
+		}
+		if !c.Capability.Effect.Repeatable() {
+			return nil, &UnknownError{"Known: the worker that was to call " + c.Capability.Name + " stopped before its answer was stored. Not known: whether the call was made, and what it did. Do not simply repeat it: first find out, by reading, what is there."}
+		}
+	}
+	return l.in.Backend.Call(ctx, c)
+}

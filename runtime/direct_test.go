@@ -1,0 +1,167 @@
+package runtime_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/runtime"
+	rt "github.com/agentruntime/agentruntime/runtime/runtimetest"
+)
+
+// desk is a capability that the model calls itself.
+func desk(effect events.Effect) events.Capability {
+	return events.Capability{Name: "desk.book", Description: "Books a desk.", Effect: effect, Expose: events.ExposeTool,
+		Input:  json.RawMessage(`{"type":"object","properties":{"seat":{"type":"integer"}},"required":["seat"]}`),
+		Output: json.RawMessage(`{"type":"object","properties":{"booked":{"type":"boolean"}},"required":["booked"]}`)}
+}
+
+func TestACapabilityThatIsExposedAsAToolIsCalledByTheModelItself(t *testing.T) {
+	h := newHost(rt.Calls(rt.ToolCall("desk_book", `{"seat":4}`), rt.ToolCall("desk_book", `{"seat":"four"}`)), rt.Complete(`1`))
+	h.Input.Capabilities = []events.Capability{desk(events.EffectWrite)}
+	h.Backend.Answer = reply(`{"booked":true}`)
+	finish(t, h)
+	wantResult(t, h, "call_0_0", events.OutcomeOK, `{"booked":true}`)
+	wantResult(t, h, "call_0_1", events.OutcomeError, "/seat")
+	if ledger := h.Backend.Ledger(); len(ledger) != 1 || ledger[0].CallID != "call_0_0" {
+		t.Errorf("the backend was called %+v, want once, for the first call", ledger)
+	}
+}
+
+func TestOnlyScriptsReachWhatIsExposedToThemAlone(t *testing.T) {
+	for _, c := range []struct {
+		expose       events.Expose
+		tool, script bool
+	}{{"", false, true}, {events.ExposeScript, false, true}, {events.ExposeTool, true, false}, {events.ExposeBoth, true, true}} {
+		t.Run(string(c.expose), func(t *testing.T) {
+			var told []runtime.Tool
+			first := rt.Calls(rt.ToolCall("desk_book", `{"seat":1}`), rt.RunJSCall("desk.book {\"seat\":2}\nreturn"))
+			h := newHost(func(step int, r *runtime.Request) (*runtime.Response, error) {
+				told = r.Tools
+				return first(step, r)
+			}, rt.Complete(`1`))
+			book := desk(events.EffectWrite)
+			book.Expose = c.expose
+			h.Input.Capabilities = []events.Capability{book}
+			h.Backend.Answer = reply(`{"booked":true}`)
+			finish(t, h)
+			for call, reached := range map[string]bool{"call_0_0": c.tool, "call_0_1": c.script} {
+				if outcome, text := h.Result(call); (outcome == events.OutcomeOK) != reached {
+					t.Errorf("%s: %s %s", call, outcome, text)
+				}
+			}
+			for _, tool := range told {
+				if tool.Name == "run_js" && strings.Contains(tool.Description, "desk.book") != c.script {
+					t.Errorf("scripts are told: %s", tool.Description)
+				}
+			}
+			if offered := slices.ContainsFunc(told, func(t runtime.Tool) bool { return t.Name == "desk_book" }); offered != c.tool {
+				t.Errorf("the model was offered the tool: %v", offered)
+			}
+		})
+	}
+}
+
+func TestToolsOfCapabilitiesNeverTakeANameThatIsTaken(t *testing.T) {
+	capability := func(name string) events.Capability { return events.Capability{Name: name, Expose: events.ExposeBoth} }
+	list := []events.Capability{capability("run.js"), capability("a.b"), capability("a_b"), capability("spawn.helper"), capability("complete"), capability(strings.Repeat("x", 70)), capability(strings.Repeat("x", 69))}
+	want := map[string]string{"run_js_2": "run.js", "a_b": "a.b", "a_b_2": "a_b", "call_spawn_helper": "spawn.helper", "complete_2": "complete",
+		strings.Repeat("x", 64): strings.Repeat("x", 69), strings.Repeat("x", 62) + "_2": strings.Repeat("x", 70)}
+	for range 2 {
+		tools := runtime.CapabilityTools([]events.AgentDefinition{{Slug: "helper"}}, list)
+		if len(tools) != len(want) {
+			t.Errorf("%d tools, want %d", len(tools), len(want))
+		}
+		for name, capability := range want {
+			if tools[name] == nil || tools[name].Name != capability {
+				t.Errorf("tool %s is %v, want %s", name, tools[name], capability)
+			}
+		}
+		slices.Reverse(list)
+	}
+}
+
+func TestWhatIsNoObjectIsNoTool(t *testing.T) {
+	h := newHost()
+	c := desk(events.EffectRead)
+	c.Input = json.RawMessage(`{"type":"string"}`)
+	h.Input.Capabilities = []events.Capability{c}
+	var invalid *runtime.InputError
+	if err := stop(t, h); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "desk.book") {
+		t.Errorf("the attempt ended with %v", err)
+	}
+}
+
+func TestTheModelIsToldHowItsOwnCallFailed(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		respond func(context.Context, *runtime.Callback) (rawJSON, error)
+		outcome events.Outcome
+		text    string
+	}{
+		{"an error", failing(errClosed), events.OutcomeError, "the desk is closed"},
+		{"an open outcome", failing(&runtime.UnknownError{Reason: "The desk went silent."}), events.OutcomeUnknown, "The desk went silent."},
+		{"a refusal", failing(&runtime.DeniedError{Reason: "not yours"}), events.OutcomeDenied, "not yours"},
+		{"the wrong shape", reply(`{"booked":"yes"}`), events.OutcomeError, "was carried out"},
+		{"nothing", reply(``), events.OutcomeError, "was carried out"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(rt.Calls(rt.ToolCall("desk_book", `{"seat":4}`)), rt.Complete(`1`))
+			h.Input.Capabilities = []events.Capability{desk(events.EffectWrite)}
+			h.Backend.Answer = c.respond
+			finish(t, h)
+			wantResult(t, h, "call_0_0", c.outcome, c.text)
+		})
+	}
+}
+
+// recaller knows what became of calls.
+type recaller struct {
+	*rt.Backend
+	output rawJSON
+	known  bool
+}
+
+func (r recaller) Recall(context.Context, *runtime.Callback) (json.RawMessage, bool, error) {
+	return r.output, r.known, nil
+}
+
+func TestWhatBecomesOfAnInterruptedCallIsDecidedByItsEffectAndByWhatIsKnown(t *testing.T) {
+	died := errors.New("the worker died")
+	for _, c := range []struct {
+		name    string
+		effect  events.Effect
+		known   bool
+		outcome events.Outcome
+		calls   int
+	}{
+		{"a read is made again", events.EffectRead, false, events.OutcomeOK, 2},
+		{"an idempotent one is made again", events.EffectIdempotent, false, events.OutcomeOK, 2},
+		{"a write is unknown", events.EffectWrite, false, events.OutcomeUnknown, 1},
+		{"without an effect it is unknown", "", false, events.OutcomeUnknown, 1},
+		{"a read that is known is not made again", events.EffectRead, true, events.OutcomeOK, 1},
+		{"a write that is known is not made again", events.EffectWrite, true, events.OutcomeOK, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(rt.Calls(rt.ToolCall("desk_book", `{"seat":4}`)), rt.Complete(`1`))
+			h.Input.Capabilities = []events.Capability{desk(c.effect)}
+			h.Backend.Answer = failing(&rt.FatalError{Err: died})
+			if err := stop(t, h); !errors.Is(err, died) {
+				t.Fatalf("the first attempt ended with %v", err)
+			}
+			h.Backend.Answer = reply(`{"booked":true}`)
+			if c.known {
+				h.Ports = func(in *runtime.Input) { in.Backend = recaller{h.Backend, rawJSON(`{"booked":true}`), true} }
+			}
+			finish(t, h)
+			wantResult(t, h, "call_0_0", c.outcome)
+			if n := len(h.Backend.Ledger()); n != c.calls {
+				t.Errorf("%d calls reached the backend, want %d", n, c.calls)
+			}
+		})
+	}
+}
