@@ -62,6 +62,18 @@
 // never read from a clock there: it is a fact, appended by whoever handles the
 // timer or by the sweeper.
 //
+// # Deferred calls
+//
+// A call of the model's own may be answered with an acceptance. The run then
+// parks as in a wait, and call.answered takes the place of child.settled: the
+// first one counts, from the dispatch of the call on, since a service may be
+// faster than the park. What a deferred call comes to is a function of the fold
+// too: a time-out that is about to be committed gives way to an answer that came
+// before it. Who may answer is told by a token, derived from a secret of the
+// run's admission and the call; the log holds the secret and shows it to nobody.
+// Rejected was to wait for the answer of a call whose acceptance was lost in a
+// crash: it may never have been made, and an unknown outcome says so at once.
+//
 // # Budgets
 //
 // A budget is counted on one ledger for each tree, beside the log of the root.
