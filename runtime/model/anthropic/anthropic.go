@@ -78,6 +78,10 @@ type Config struct {
 	// and what else the model knows. Empty: its default.
 	Effort string
 
+	// Temperature is from 0 to 1. Nil: the model's default. The API refuses it
+	// together with thinking.
+	Temperature *float64
+
 	// Strict asks for arguments that are guaranteed to fit the schema, of those
 	// tools whose schema conforms to strict mode as it stands. Not every model
 	// takes it.

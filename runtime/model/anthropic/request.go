@@ -33,6 +33,9 @@ func (m *Model) params(r *runtime.Request) (sdk.MessageNewParams, error) {
 	case m.config.Thinking != "":
 		p.Thinking = param.Override[sdk.ThinkingConfigParamUnion](map[string]any{"type": m.config.Thinking})
 	}
+	if m.config.Temperature != nil {
+		p.Temperature = param.NewOpt(*m.config.Temperature)
+	}
 	p.OutputConfig.Effort = sdk.OutputConfigEffort(m.config.Effort)
 	if !blank(r.System) {
 		p.System = []sdk.TextBlockParam{{Text: r.System, CacheControl: sdk.NewCacheControlEphemeralParam()}}

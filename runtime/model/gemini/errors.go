@@ -4,28 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/agentruntime/agentruntime/runtime"
+	"github.com/agentruntime/agentruntime/runtime/model/internal/wire"
 )
-
-// classOf is the one mapping of statuses.
-func classOf(status int) runtime.ErrorClass {
-	switch {
-	case status == http.StatusRequestTimeout, status == http.StatusConflict, status >= 500:
-		return runtime.ClassRetry
-	case status == http.StatusTooManyRequests:
-		return runtime.ClassLimited
-	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		return runtime.ClassDenied
-	default:
-		return runtime.ClassInvalid
-	}
-}
 
 // codes maps the names of google.rpc.Code, for errors that come without a
 // number. What is not here failed after it was accepted, so it may pass.
@@ -40,9 +25,7 @@ var codes = map[string]runtime.ErrorClass{
 	"UNIMPLEMENTED":       runtime.ClassInvalid,
 }
 
-func invalid(err error) error {
-	return &runtime.ModelError{Class: runtime.ClassInvalid, Err: err}
-}
+func invalid(err error) error { return wire.Invalid(err) }
 
 // errorObject is a google.rpc.Status in JSON.
 type errorObject struct {
@@ -79,10 +62,10 @@ func statusError(r *http.Response) error {
 	// The body only adds words; it may be missing or cut off.
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	o := parseError(body)
-	failed := &runtime.ModelError{Class: classOf(r.StatusCode), Status: r.StatusCode, Err: errors.New(o.text(r.StatusCode))}
+	failed := &runtime.ModelError{Class: wire.ClassOf(r.StatusCode), Status: r.StatusCode, Err: errors.New(o.text(r.StatusCode))}
 	o.amend(failed)
 	if failed.RetryAfter == 0 {
-		failed.RetryAfter = retryAfter(r.Header)
+		failed.RetryAfter = wire.RetryAfter(r.Header)
 	}
 	return failed
 }
@@ -91,7 +74,7 @@ func statusError(r *http.Response) error {
 func (o errorObject) modelError() *runtime.ModelError {
 	failed := &runtime.ModelError{Class: runtime.ClassRetry, Err: errors.New("error in the response: " + o.text(o.Code))}
 	if o.Code >= 400 && o.Code <= 599 {
-		failed.Class, failed.Status = classOf(o.Code), o.Code
+		failed.Class, failed.Status = wire.ClassOf(o.Code), o.Code
 	} else if class, ok := codes[o.Status]; ok {
 		failed.Class = class
 	}
@@ -99,9 +82,13 @@ func (o errorObject) modelError() *runtime.ModelError {
 	return failed
 }
 
-// amend adds what the details say: when to come again, and that a 400 means the
-// key, which the API answers to a wrong one.
+// amend adds what the message and the details say: that the request is too large,
+// when to come again, and that a 400 means the key, which the API answers to a
+// wrong one.
 func (o errorObject) amend(failed *runtime.ModelError) {
+	if failed.Class == runtime.ClassInvalid && wire.TooLarge(o.Message) {
+		failed.Class = runtime.ClassOverflow
+	}
 	for _, d := range o.Details {
 		switch {
 		case strings.HasSuffix(d.Type, "google.rpc.RetryInfo"):
@@ -134,28 +121,4 @@ func (o errorObject) text(status int) string {
 		}
 	}
 	return strings.TrimSpace(text)
-}
-
-// retryAfter reads the header in both its forms. A date is measured against the
-// response's own, so that a wrong clock does not matter.
-func retryAfter(h http.Header) time.Duration {
-	value := strings.TrimSpace(h.Get("Retry-After"))
-	if seconds, err := strconv.ParseFloat(value, 64); err == nil {
-		if seconds >= math.MaxInt64/float64(time.Second) {
-			return math.MaxInt64
-		}
-		if seconds > 0 {
-			return time.Duration(seconds * float64(time.Second))
-		}
-		return 0
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	now, err := http.ParseTime(h.Get("Date"))
-	if err != nil {
-		now = time.Now()
-	}
-	return max(0, at.Sub(now))
 }

@@ -28,17 +28,13 @@ package gemini
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"regexp"
-	"strings"
+	"slices"
 	"time"
 
 	"google.golang.org/genai"
 
-	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/runtime"
 	"github.com/agentruntime/agentruntime/runtime/model/internal/wire"
 )
@@ -49,8 +45,8 @@ const Provider = "gemini"
 // The defaults of a Config.
 const (
 	DefaultBaseURL       = "https://generativelanguage.googleapis.com/"
-	DefaultHeaderTimeout = 10 * time.Minute
-	DefaultStallTimeout  = time.Minute
+	DefaultHeaderTimeout = wire.DefaultHeaderTimeout
+	DefaultStallTimeout  = wire.DefaultStallTimeout
 )
 
 // Config says which model is asked, and where. No setting comes from the
@@ -75,12 +71,22 @@ type Config struct {
 	// Thoughts asks for summaries of the model's thoughts, which become
 	// reasoning parts. Models that do not think refuse it.
 	Thoughts bool
+
+	// Thinking is "off", "adaptive" (as much as the model finds right), or empty:
+	// as the model does by default. ThinkingTokens is the most that it may think
+	// instead. Not every model can be told.
+	Thinking       string
+	ThinkingTokens int64
+
+	// Temperature is from 0 to 2. Nil: the model's default.
+	Temperature *float64
 }
 
 // Model asks one model at one endpoint. It may be used concurrently.
 type Model struct {
-	config Config
-	models *genai.Models
+	config   Config
+	endpoint wire.Endpoint
+	models   *genai.Models
 }
 
 var _ runtime.Model = (*Model)(nil)
@@ -89,59 +95,28 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)*$`)
 
 // New checks a Config. It makes no request. Its errors hold no key.
 func New(c Config) (*Model, error) {
+	e := wire.Endpoint{Provider: Provider, APIKey: c.APIKey, BaseURL: c.BaseURL, HTTPClient: c.HTTPClient, HeaderTimeout: c.HeaderTimeout, StallTimeout: c.StallTimeout, StatusError: statusError}
+	if err := e.Complete(c.Name, "gemini-2.5-flash", DefaultBaseURL); err != nil {
+		return nil, err
+	}
 	switch {
-	case c.Name == "":
-		return nil, errors.New("gemini model: name: required, for example gemini-2.5-flash")
 	case !nameForm.MatchString(c.Name):
 		return nil, errors.New("gemini model: name: has a character that no model's name has")
 	case c.APIKey == "":
 		return nil, errors.New("gemini model: api key: required")
-	}
-	for _, b := range []byte(c.APIKey) {
-		if b <= ' ' || b > '~' {
-			return nil, errors.New("gemini model: api key: holds a space or a character that no key has; check how it was read")
-		}
-	}
-	if c.BaseURL == "" {
-		c.BaseURL = DefaultBaseURL
-	}
-	base, err := url.Parse(c.BaseURL)
-	switch {
-	case err != nil:
-		return nil, errors.New("gemini model: base url: is not a URL")
-	case base.Scheme != "http" && base.Scheme != "https", base.Host == "":
-		return nil, errors.New("gemini model: base url: must begin with http:// or https:// and name a host")
-	case base.User != nil, base.RawQuery != "", base.Fragment != "":
-		return nil, errors.New("gemini model: base url: must have no user, query or fragment; a key belongs in the api key")
-	}
-	if c.HTTPClient == nil {
-		c.HTTPClient = directClient()
-	}
-	if c.HeaderTimeout == 0 {
-		c.HeaderTimeout = DefaultHeaderTimeout
-	}
-	if c.StallTimeout == 0 {
-		c.StallTimeout = DefaultStallTimeout
+	case !slices.Contains([]string{"", "adaptive", "off"}, c.Thinking):
+		return nil, errors.New("gemini model: thinking: must be adaptive, off or empty")
+	case c.Thinking != "" && c.ThinkingTokens != 0:
+		return nil, errors.New("gemini model: thinking: has a budget of its own or is set, not both")
 	}
 	client, err := genai.NewClient(context.Background(), &genai.ClientConfig{
-		APIKey: c.APIKey, Backend: genai.BackendGeminiAPI, HTTPClient: tapped(c.HTTPClient),
-		HTTPOptions: genai.HTTPOptions{BaseURL: c.BaseURL},
+		APIKey: c.APIKey, Backend: genai.BackendGeminiAPI, HTTPClient: tapped(e.HTTPClient),
+		HTTPOptions: genai.HTTPOptions{BaseURL: e.BaseURL},
 	})
 	if err != nil {
 		return nil, errors.New("gemini model: the client refuses the configuration") // its error repeats it, with the key
 	}
-	return &Model{config: c, models: client.Models}, nil
-}
-
-func directClient() *http.Client {
-	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
-	return &http.Client{Transport: &http.Transport{
-		DialContext:         dialer.DialContext,
-		ForceAttemptHTTP2:   true,
-		TLSHandshakeTimeout: 10 * time.Second,
-		IdleConnTimeout:     90 * time.Second,
-		MaxIdleConnsPerHost: 16,
-	}}
+	return &Model{config: c, endpoint: e, models: client.Models}, nil
 }
 
 // Generate makes one request. An error is a ModelError, or the context's own.
@@ -150,80 +125,23 @@ func directClient() *http.Client {
 func (m *Model) Generate(ctx context.Context, r *runtime.Request) (*runtime.Response, error) {
 	config, err := m.request(r)
 	if err != nil {
-		return nil, m.failure(ctx, nil, invalid(err))
+		return nil, m.endpoint.Refuse(ctx, err)
 	}
-	watched, w := wire.Watch(ctx, m.config.HeaderTimeout, m.config.StallTimeout)
-	defer w.Stop()
-	var a answer
-	if err := m.exchange(watched, w, config, &a); err != nil {
-		return a.spent(), m.failure(ctx, context.Cause(watched), err)
-	}
-	response, err := a.response()
-	if err != nil {
-		return a.spent(), m.failure(ctx, nil, err)
-	}
-	return response, nil
-}
-
-// exchange makes the request and reads the response into a.
-func (m *Model) exchange(ctx context.Context, w *wire.Watcher, config *genai.GenerateContentConfig, a *answer) error {
-	ctx, caught := catch(ctx)
-	var failed error
-	for _, err := range m.models.GenerateContentStream(ctx, m.config.Name, nil, config) {
-		if err != nil {
-			failed = err
-			break
+	return m.endpoint.Generate(ctx, func(ctx context.Context) (*http.Response, error) {
+		ctx, caught := catch(ctx)
+		var failed error
+		for _, err := range m.models.GenerateContentStream(ctx, m.config.Name, nil, config) {
+			if err != nil {
+				failed = err
+				break
+			}
 		}
-	}
-	res := caught.response
-	switch {
-	case res == nil && failed == nil:
-		return errors.New("the client made no request")
-	case res == nil:
-		return failed
-	}
-	defer res.Body.Close()
-	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return statusError(res)
-	}
-	res.Body = w.Body(res.Body)
-	return a.read(res)
-}
-
-// failure maps an error of one request, whatever it is, to what Generate
-// promises. The cause is why the request was cut off, if it was.
-func (m *Model) failure(ctx context.Context, cause, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("generate content: %w", ctx.Err())
-	}
-	var failed *runtime.ModelError
-	if !errors.As(err, &failed) {
-		if cause != nil {
-			err = cause
+		switch {
+		case caught.response != nil:
+			return caught.response, nil // what the client made of an empty one is nothing
+		case failed == nil:
+			return nil, errors.New("the client made no request")
 		}
-		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
-		failed = &runtime.ModelError{Class: runtime.ClassRetry, Err: err}
-	}
-	failed.Provider = Provider
-	failed.Err = m.redacted(failed.Err)
-	return failed
-}
-
-// redacted returns an error whose text does not hold the key. The API's details
-// repeat it.
-func (m *Model) redacted(err error) error {
-	if !strings.Contains(err.Error(), m.config.APIKey) {
-		return err
-	}
-	return errors.New(strings.ReplaceAll(err.Error(), m.config.APIKey, "[key]"))
-}
-
-// spent returns what a failed request is known to have used.
-func (a *answer) spent() *runtime.Response {
-	if a.usage == (events.Usage{}) {
-		return nil
-	}
-	return &runtime.Response{Usage: a.usage}
+		return nil, failed
+	}, new(answer))
 }

@@ -60,10 +60,27 @@ func (m *Model) request(r *runtime.Request) (*genai.GenerateContentConfig, error
 	if r.System != "" {
 		config.SystemInstruction = genai.NewContentFromText(r.System, genai.RoleUser)
 	}
-	if m.config.Thoughts {
-		config.ThinkingConfig = &genai.ThinkingConfig{IncludeThoughts: true}
+	if m.config.Temperature != nil {
+		config.Temperature = genai.Ptr(float32(*m.config.Temperature))
+	}
+	if m.config.Thoughts || m.config.Thinking != "" || m.config.ThinkingTokens > 0 {
+		config.ThinkingConfig = &genai.ThinkingConfig{IncludeThoughts: m.config.Thoughts, ThinkingBudget: m.thinkingBudget()}
 	}
 	return config, nil
+}
+
+// thinkingBudget is nil for the model's default, 0 for none, and -1 for as much
+// as the model finds right.
+func (m *Model) thinkingBudget() *int32 {
+	switch {
+	case m.config.Thinking == "off":
+		return genai.Ptr[int32](0)
+	case m.config.Thinking == "adaptive":
+		return genai.Ptr[int32](-1)
+	case m.config.ThinkingTokens > 0:
+		return genai.Ptr(int32(min(m.config.ThinkingTokens, math.MaxInt32)))
+	}
+	return nil
 }
 
 func mapTools(tools []runtime.Tool) ([]tool, error) {

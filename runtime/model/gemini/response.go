@@ -64,9 +64,9 @@ func (u usageMetadata) usage() events.Usage {
 	return events.Usage{Input: input, Cached: u.Cached, Output: output, Reasoning: u.Thoughts}
 }
 
-// read reads a stream, or what an endpoint sends that does not stream: one
+// Read reads a stream, or what an endpoint sends that does not stream: one
 // chunk, or all in a list.
-func (a *answer) read(r *http.Response) error {
+func (a *answer) Read(r *http.Response) error {
 	contentType := r.Header.Get("Content-Type")
 	media, _, _ := mime.ParseMediaType(contentType)
 	var err error
@@ -185,8 +185,11 @@ func (a *answer) addPart(data json.RawMessage, first bool) error {
 	return nil
 }
 
-// response returns the whole answer.
-func (a *answer) response() (*runtime.Response, error) {
+// Usage returns what has been reported.
+func (a *answer) Usage() events.Usage { return a.usage }
+
+// Response returns the whole answer.
+func (a *answer) Response() (*runtime.Response, error) {
 	finish, err := a.finishReason()
 	if err != nil {
 		return nil, err

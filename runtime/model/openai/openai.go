@@ -59,6 +59,14 @@ type Config struct {
 	// LegacyMaxTokens sends the output limit as max_tokens, for endpoints that
 	// do not know max_completion_tokens.
 	LegacyMaxTokens bool
+
+	// Effort is how much the model is to reason: low, medium, high and what else
+	// the model knows. Empty: its default.
+	Effort string
+
+	// Temperature is from 0 to 2. Nil: the model's default. Models that reason
+	// refuse it.
+	Temperature *float64
 }
 
 // Model asks one model at one endpoint. It may be used concurrently.

@@ -27,6 +27,10 @@ func (m *Model) params(r *runtime.Request) (sdk.ChatCompletionNewParams, error) 
 			p.MaxCompletionTokens = sdk.Int(r.MaxOutputTokens)
 		}
 	}
+	p.ReasoningEffort = shared.ReasoningEffort(m.config.Effort)
+	if m.config.Temperature != nil {
+		p.Temperature = sdk.Float(*m.config.Temperature)
+	}
 	if r.System != "" {
 		p.Messages = append(p.Messages, sdk.SystemMessage(r.System))
 	}

@@ -70,7 +70,7 @@ func (a *answer) readStream(r *http.Response) error {
 	stream := ssestream.NewDecoder(r)
 	for stream.Next() {
 		event := stream.Event()
-		data := bytes.TrimSpace(event.Data)
+		data := wire.Valid(bytes.TrimSpace(event.Data))
 		if bytes.Equal(data, []byte("[DONE]")) {
 			break
 		}
@@ -97,6 +97,7 @@ func (a *answer) readCompletion(body io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("read the response: %w", err)
 	}
+	data = wire.Valid(data)
 	if err := errorIn(data, false); err != nil {
 		return err
 	}

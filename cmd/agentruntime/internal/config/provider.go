@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -35,6 +36,8 @@ type Model struct {
 	ContextTokens int64  `yaml:"context_tokens"` // window: input and output together
 	OutputTokens  int64  `yaml:"output_tokens"`  // of one response; the provider's default
 	Price         *Price `yaml:"price"`          // unknown by default
+
+	Options `yaml:",inline"`
 }
 
 // Price is what a million tokens cost, as decimal numbers of Config.Currency.
@@ -153,7 +156,8 @@ func (c *Config) checkProviders() error {
 			return &Error{at + ".context_tokens", "must be positive"}
 		}
 		for _, model := range slices.Sorted(maps.Keys(p.Models)) {
-			if err := p.Models[model].check(at + ".models." + model); err != nil {
+			m, at := p.Models[model], at+".models."+model
+			if err := cmp.Or(m.check(at), m.Options.check(at, p.Kind, m.OutputTokens)); err != nil {
 				return err
 			}
 		}

@@ -27,6 +27,17 @@ func TestAProviderThatCannotWorkIsRefused(t *testing.T) {
 		"openai: { models: { m: { context_tokens: -1 } } }":                        "providers.openai.models.m.context_tokens",
 		"openai: { models: { m: { output_tokens: -1 } } }":                         "providers.openai.models.m.output_tokens",
 		"openai: { models: { m: { context_tokens: 100, output_tokens: 100 } } }":   "providers.openai.models.m.output_tokens",
+		"openai: { models: { m: { effort: 'Very high' } } }":                       "providers.openai.models.m.effort",
+		"gemini: { models: { m: { effort: high } } }":                              "providers.gemini.models.m.effort",
+		"openai: { models: { m: { thinking: off } } }":                             "providers.openai.models.m.thinking",
+		"gemini: { models: { m: { thinking: never } } }":                           "providers.gemini.models.m.thinking",
+		"anthropic: { models: { m: { thinking: 100 } } }":                          "providers.anthropic.models.m.thinking",
+		"anthropic: { models: { m: { thinking: 2000 } } }":                         "providers.anthropic.models.m.output_tokens",
+		"anthropic: { models: { m: { thinking: 2000, output_tokens: 2000 } } }":    "providers.anthropic.models.m.thinking",
+		"anthropic: { models: { m: { temperature: 1.5 } } }":                       "providers.anthropic.models.m.temperature",
+		"openai: { models: { m: { temperature: .nan } } }":                         "providers.openai.models.m.temperature",
+		"openai: { models: { m: { temperature: 1, effort: low } } }":               "providers.openai.models.m.temperature",
+		"gemini: { models: { m: { temperature: 1, thinking: adaptive } } }":        "providers.gemini.models.m.temperature",
 		"openai: { models: { m: { price: { input: 1 } } } }":                       "providers.openai.models.m.price",
 		"openai: { models: { m: { price: { input: -1, output: 1 } } } }":           "providers.openai.models.m.price",
 		"openai: { models: { m: { price: { input: 1e3, output: 1 } } } }":          "providers.openai.models.m.price",
@@ -38,6 +49,13 @@ func TestAProviderThatCannotWorkIsRefused(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("the error shows what may be a key: %v", err)
 		}
+	}
+}
+
+func TestAnUnknownOptionOfAModelIsRefused(t *testing.T) {
+	_, err := config.Read(write(t, "providers: { openai: { models: { m: { efort: high } } } }\n"), environment{}.get)
+	if err == nil || !strings.Contains(err.Error(), "efort") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -122,15 +122,18 @@ func newModel(provider, name string, p *config.Provider) (made runtime.Model, er
 		}
 		return nil, &ProviderError{provider, p.KeyGone + "; " + advice}
 	}
+	o := p.Models[name].Options
 	switch p.Kind {
 	case config.KindOpenAI, config.KindCompatible:
-		made, err = openai.New(openai.Config{Name: name, APIKey: p.Key, BaseURL: p.BaseURL, LegacyMaxTokens: p.Kind == config.KindCompatible})
+		made, err = openai.New(openai.Config{Name: name, APIKey: p.Key, BaseURL: p.BaseURL, LegacyMaxTokens: p.Kind == config.KindCompatible, Effort: o.Effort, Temperature: o.Temperature})
 	case config.KindOpenAIResponses:
-		made, err = openairesponses.New(openairesponses.Config{Name: name, APIKey: p.Key, BaseURL: p.BaseURL})
+		made, err = openairesponses.New(openairesponses.Config{Name: name, APIKey: p.Key, BaseURL: p.BaseURL, Effort: o.Effort, Temperature: o.Temperature, NoReasoning: o.Temperature != nil})
 	case config.KindAnthropic:
-		made, err = anthropic.New(anthropic.Config{Name: name, APIKey: p.Key, BaseURL: p.BaseURL})
+		thinking := map[string]string{config.ThinkingOff: "disabled", config.ThinkingAdaptive: "adaptive"}[o.Thinking]
+		made, err = anthropic.New(anthropic.Config{Name: name, APIKey: p.Key, BaseURL: p.BaseURL, Effort: o.Effort, Temperature: o.Temperature, Thinking: thinking, ThinkingTokens: o.ThinkingTokens()})
 	case config.KindGemini:
-		made, err = gemini.New(gemini.Config{Name: name, APIKey: p.Key, BaseURL: p.BaseURL})
+		thinking := map[string]string{config.ThinkingOff: "off", config.ThinkingAdaptive: "adaptive"}[o.Thinking]
+		made, err = gemini.New(gemini.Config{Name: name, APIKey: p.Key, BaseURL: p.BaseURL, Temperature: o.Temperature, Thinking: thinking, ThinkingTokens: o.ThinkingTokens()})
 	default:
 		err = fmt.Errorf("kind %q is none of %s", p.Kind, strings.Join(config.Kinds, ", "))
 	}

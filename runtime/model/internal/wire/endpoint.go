@@ -32,6 +32,10 @@ type Endpoint struct {
 	HTTPClient    *http.Client  // nil: one that uses no proxy
 	HeaderTimeout time.Duration // until a response begins; 0: DefaultHeaderTimeout
 	StallTimeout  time.Duration // between two reads of a body; 0: DefaultStallTimeout
+
+	// StatusError maps a response that is an error, where the error object is not
+	// of the common form. Nil: the common one.
+	StatusError func(*http.Response) error
 }
 
 // Complete checks the endpoint of a model and fills in the defaults. Its errors
@@ -101,14 +105,15 @@ type Answer interface {
 func (e *Endpoint) Generate(ctx context.Context, send func(context.Context) (*http.Response, error), a Answer) (*runtime.Response, error) {
 	watched, w := Watch(ctx, e.HeaderTimeout, e.StallTimeout)
 	defer w.Stop()
-	err := exchange(watched, w, send, a)
+	err := e.exchange(watched, w, send, a)
 	if err == nil {
 		var response *runtime.Response
 		if response, err = a.Response(); err == nil {
+			response.Usage = Counted(response.Usage)
 			return response, nil
 		}
 	}
-	usage := a.Usage()
+	usage := Counted(a.Usage())
 	err = e.failure(ctx, context.Cause(watched), err, usage)
 	if usage == (events.Usage{}) {
 		return nil, err
@@ -116,13 +121,16 @@ func (e *Endpoint) Generate(ctx context.Context, send func(context.Context) (*ht
 	return &runtime.Response{Usage: usage}, err
 }
 
-func exchange(ctx context.Context, w *Watcher, send func(context.Context) (*http.Response, error), a Answer) error {
+func (e *Endpoint) exchange(ctx context.Context, w *Watcher, send func(context.Context) (*http.Response, error), a Answer) error {
 	res, err := send(ctx)
 	if res == nil {
 		return err // nil only together with an error
 	}
 	defer res.Body.Close()
 	if res.StatusCode < 200 || res.StatusCode > 299 {
+		if e.StatusError != nil {
+			return e.StatusError(res)
+		}
 		return statusError(res)
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,8 +15,8 @@ import (
 	"github.com/agentruntime/agentruntime/runtime"
 )
 
-// classOf is the one mapping of statuses.
-func classOf(status int) runtime.ErrorClass {
+// ClassOf is the one mapping of statuses.
+func ClassOf(status int) runtime.ErrorClass {
 	switch {
 	case status == http.StatusRequestTimeout, status == http.StatusConflict, status >= 500:
 		return runtime.ClassRetry
@@ -62,20 +63,43 @@ func statusError(r *http.Response) error {
 	if text == "" {
 		text = http.StatusText(r.StatusCode)
 	}
-	class := classOf(r.StatusCode)
+	class := ClassOf(r.StatusCode)
 	// A status does not tell whether a smaller request would do.
-	if class == runtime.ClassInvalid && (codes[o.code] == runtime.ClassOverflow || codes[o.kind] == runtime.ClassOverflow) {
+	if class == runtime.ClassInvalid && (codes[o.code] == runtime.ClassOverflow || codes[o.kind] == runtime.ClassOverflow || TooLarge(o.message)) {
 		class = runtime.ClassOverflow
 	}
 	return &runtime.ModelError{
 		Class: class, Status: r.StatusCode,
-		RetryAfter: retryAfter(r.Header), Err: errors.New(text),
+		RetryAfter: RetryAfter(r.Header), Err: errors.New(text),
 	}
 }
 
-// retryAfter reads the header in both its forms. A date is measured against the
+// tooLarge are the words of those who refuse a request that is larger than the
+// model takes under the same code as any other mistake, so that the code does not
+// tell.
+var tooLarge = []string{
+	"prompt is too long",                          // Anthropic
+	"exceed context limit",                        // Anthropic, with the output limit
+	"exceeds the maximum number of tokens",        // Gemini
+	"exceeds the context window",                  // OpenAI
+	"maximum context length",                      // OpenAI, vLLM and many others
+	"greater than the context length",             // LM Studio
+	"larger than the available context",           // llama.cpp
+	"maximum prompt length",                       // xAI
+	"too large for model with",                    // Mistral
+	"reduce the length of the messages or prompt", // Groq
+}
+
+// TooLarge reports whether the message of a refusal says that the request is
+// larger than the model takes.
+func TooLarge(message string) bool {
+	message = strings.ToLower(message)
+	return slices.ContainsFunc(tooLarge, func(words string) bool { return strings.Contains(message, words) })
+}
+
+// RetryAfter reads the header in both its forms. A date is measured against the
 // response's own, so that a wrong clock does not matter.
-func retryAfter(h http.Header) time.Duration {
+func RetryAfter(h http.Header) time.Duration {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseFloat(value, 64); err == nil {
 		if seconds >= math.MaxInt64/float64(time.Second) {
@@ -171,14 +195,17 @@ func ResponseError(data []byte) *runtime.ModelError {
 	o := parseError(data)
 	failed := &runtime.ModelError{Class: runtime.ClassRetry, Err: errors.New("error in the response: " + o.text())}
 	if status, err := strconv.Atoi(o.code); err == nil && status >= 400 && status <= 599 {
-		failed.Class, failed.Status = classOf(status), status
-		return failed
-	}
-	for _, code := range []string{o.code, o.kind} {
-		if class, ok := codes[code]; ok {
-			failed.Class = class
-			break
+		failed.Class, failed.Status = ClassOf(status), status
+	} else {
+		for _, code := range []string{o.code, o.kind} {
+			if class, ok := codes[code]; ok {
+				failed.Class = class
+				break
+			}
 		}
+	}
+	if failed.Class == runtime.ClassInvalid && TooLarge(o.message) {
+		failed.Class = runtime.ClassOverflow
 	}
 	return failed
 }

@@ -15,6 +15,10 @@ type StallError struct {
 // Error implements error.
 func (e *StallError) Error() string { return fmt.Sprintf("no byte for %v", e.after) }
 
+// MaxResponse is the largest body of a response that is read, in bytes: far more
+// than any model writes, and little enough for a worker with many runs.
+const MaxResponse = 64 << 20
+
 // Watcher cuts a request off that has been silent for too long: before its
 // response begins, and then between two reads of its body.
 type Watcher struct {
@@ -43,18 +47,22 @@ func (w *Watcher) Stop() {
 func (w *Watcher) Body(body io.ReadCloser) io.ReadCloser {
 	w.timer.Stop()
 	w.timer = time.AfterFunc(w.stall, func() { w.cancel(&StallError{w.stall}) })
-	return &watchedBody{body, w}
+	return &watchedBody{body, w, MaxResponse}
 }
 
 type watchedBody struct {
 	io.ReadCloser
 	watcher *Watcher
+	left    int64 // bytes that may still come
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
 		b.watcher.timer.Reset(b.watcher.stall)
+	}
+	if b.left -= int64(n); b.left < 0 {
+		return 0, Invalid(fmt.Errorf("the response has more than %d bytes", int64(MaxResponse)))
 	}
 	return n, err
 }

@@ -70,6 +70,10 @@ type Config struct {
 	// NoReasoning is for models that do not reason: they refuse to be asked for
 	// encrypted reasoning.
 	NoReasoning bool
+
+	// Temperature is from 0 to 2. Nil: the model's default. Models that reason
+	// refuse it.
+	Temperature *float64
 }
 
 // Model asks one model at one endpoint. It may be used concurrently.

@@ -25,6 +25,9 @@ func (m *Model) params(r *runtime.Request) (sdk.ResponseNewParams, error) {
 	if !m.config.NoReasoning {
 		p.Include = []sdk.ResponseIncludable{sdk.ResponseIncludableReasoningEncryptedContent}
 	}
+	if m.config.Temperature != nil {
+		p.Temperature = param.NewOpt(*m.config.Temperature)
+	}
 	if r.MaxOutputTokens > 0 {
 		p.MaxOutputTokens = param.NewOpt(r.MaxOutputTokens)
 	}
