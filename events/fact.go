@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -111,6 +112,17 @@ type RunParked struct {
 	Failed       int        `json:"failed,omitempty"`     // see RunReleased
 	Since        *time.Time `json:"since,omitempty"`      // when the provider began to fail
 	Capability   string     `json:"capability,omitempty"` // whose service has accepted the call CallID
+}
+
+// Awaits says in a few words that n children are waited for.
+func (p *RunParked) Awaits(n int) string {
+	switch {
+	case n == 1:
+		return "1 child"
+	case p.Any:
+		return fmt.Sprintf("any of %d children", n)
+	}
+	return fmt.Sprintf("all of %d children", n)
 }
 
 // Reasons of a park.

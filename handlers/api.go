@@ -45,18 +45,16 @@ var Verbs = []string{VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage
 // APIError is a typed answer: what went wrong, in one stable word and for
 // people.
 type APIError struct {
-	Code    string // a reason of Rejection, or not_found, invalid or unavailable
+	Code    string // a reason of a Rejection, or unavailable
 	Message string
 }
 
 func (e *APIError) Error() string { return e.Code + ": " + e.Message }
 
-// Codes of APIError beyond the reasons of a Rejection.
-const (
-	CodeNotFound    = "not_found"
-	CodeInvalid     = "invalid"
-	CodeUnavailable = "unavailable" // the outcome is open: ask again
-)
+// CodeUnavailable is the one code of an APIError that is no reason of a
+// Rejection: nothing is known of the outcome, or the answer is not to be had now.
+// Ask again.
+const CodeUnavailable = "unavailable"
 
 // RunRequest is what run.get, run.tree, run.events and budget.show are asked.
 type RunRequest struct {
@@ -108,16 +106,17 @@ func (a *API) Handle(ctx context.Context, namespace, verb string, header map[str
 		refused *Rejection
 		field   *FieldError
 		name    *events.ErrName
+		unknown *UnknownRunError
 	)
 	switch {
 	case errors.As(err, &typed):
 		return nil, typed
 	case errors.As(err, &field), errors.As(err, &name):
-		return nil, &APIError{CodeInvalid, err.Error()}
+		return nil, &APIError{RejectMalformed, err.Error()}
 	case errors.As(err, &refused):
 		return nil, &APIError{refused.Reason, refused.Detail}
-	case errors.Is(err, events.ErrNotFound):
-		return nil, &APIError{CodeNotFound, err.Error()}
+	case errors.As(err, &unknown):
+		return nil, &APIError{RejectNoRun, unknown.Error()}
 	}
 	a.Logger.Warn("a request could not be answered", "verb", verb, "namespace", namespace, "error", err)
 	return nil, &APIError{CodeUnavailable, a.Redactor.Redact(err.Error())}
@@ -165,7 +164,7 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 		names, err := a.Definitions.Names(ctx, namespace)
 		return AgentsAnswer{names}, err
 	}
-	return nil, &APIError{CodeNotFound, fmt.Sprintf("there is no verb %q; known are %s", verb, strings.Join(Verbs, ", "))}
+	return nil, &APIError{RejectUnknown, fmt.Sprintf("there is no verb %q; known are %s", verb, strings.Join(Verbs, ", "))}
 }
 
 func (a *API) list(ctx context.Context, namespace string, data []byte) (any, error) {
@@ -257,6 +256,9 @@ func (a *API) facts(ctx context.Context, namespace string, data []byte) (any, er
 	if err != nil {
 		return nil, err
 	}
+	if len(records) == 0 && r.After == 0 {
+		return nil, &UnknownRunError{namespace, r.Run}
+	}
 	answer := RunFactsAnswer{Events: []FactAnswer{}, More: len(records) > limit}
 	size := 0
 	for i := range records[:min(len(records), limit)] {
@@ -281,7 +283,7 @@ func decode(data []byte, into any) error {
 	}
 	err := readStrict(data, into)
 	if err != nil {
-		return &APIError{CodeInvalid, "the request is not what the verb takes: " + err.Error()}
+		return &APIError{RejectMalformed, "the request is not what the verb takes: " + err.Error()}
 	}
 	return nil
 }

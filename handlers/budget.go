@@ -255,8 +255,12 @@ func (a *admission) topUp(ctx context.Context) (*Admission, error) {
 	return &Admission{Run: data.Run, Session: key.Session}, err
 }
 
-// maxAmount is the largest amount of a budget and of a top-up.
-const maxAmount = 1_000_000_000_000
+// maxAmount is the largest amount of a top-up, and maxBudget that of a budget:
+// no number of top-ups that anybody makes lets their sum overflow.
+const (
+	maxAmount = 1_000_000_000_000
+	maxBudget = 1 << 62
+)
 
 func of(b *events.Budget) events.Budget {
 	if b == nil {
@@ -331,7 +335,7 @@ func (h *Host) ShowBudget(ctx context.Context, namespace, run string) (*Budget, 
 	}
 	r := s.Run(run)
 	if r == nil {
-		return nil, fmt.Errorf("run %s in namespace %s: %w", run, namespace, events.ErrNotFound)
+		return nil, &UnknownRunError{namespace, run}
 	}
 	l, err := h.ledger(ctx, namespace, r.Root)
 	if err != nil {

@@ -220,6 +220,9 @@ func checkTree(d *events.AgentDefinition, wrong func(field, format string, args 
 		if n < 0 {
 			wrong(field, "must not be negative; 0 is unlimited")
 		}
+		if n > maxBudget {
+			wrong(field, "must be at most %d; 0 is unlimited", int64(maxBudget))
+		}
 	}
 	if !isDuration(b.Timeout) {
 		wrong("budget.timeout", "%q must be a positive duration such as 30s", b.Timeout)

@@ -128,5 +128,5 @@ func TestAKillOrALostAppendAnywhereChangesNothingInMemory(t *testing.T) {
 }
 
 func TestAKillOrALostAppendAnywhereChangesNothingOnJetStream(t *testing.T) {
-	jetstreamtest.Each(t, func(t *testing.T, conn *jetstream.Conn) { crashEverywhere(t, scenarios, false, on(conn)) })
+	jetstreamtest.Each(t, func(t *testing.T, conn *jetstream.Conn) { crashEverywhere(t, scenarios, !slow, on(conn)) })
 }

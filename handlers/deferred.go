@@ -311,7 +311,7 @@ func (a *API) calls(ctx context.Context, namespace string, data []byte) (any, er
 		return nil, err
 	}
 	if !r.Open {
-		return nil, &APIError{CodeInvalid, "say which calls: open"}
+		return nil, &APIError{RejectMalformed, "say which calls: open"}
 	}
 	f := Filter{State: []projector.State{projector.StateParked}, Reason: events.ParkCall, Agent: r.Agent, After: r.After, Limit: r.Limit}
 	if err := f.Validate(); err != nil {

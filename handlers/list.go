@@ -91,7 +91,7 @@ func (f *Filter) Validate() error {
 func (f *Filter) Most() int { return orDefault(f.Limit, maxListed) }
 
 func (f *Filter) invalid(field, format string, args ...any) error {
-	return &APIError{CodeInvalid, field + ": " + fmt.Sprintf(format, args...)}
+	return &APIError{RejectMalformed, field + ": " + fmt.Sprintf(format, args...)}
 }
 
 func joined(states []projector.State) string {

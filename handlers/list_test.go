@@ -45,7 +45,7 @@ func TestABadFilterIsInvalidUnderTheNameOfItsField(t *testing.T) {
 		"limit":      {Limit: -1},
 	} {
 		var invalid *handlers.APIError
-		if err := f.Validate(); !errors.As(err, &invalid) || invalid.Code != handlers.CodeInvalid || !strings.HasPrefix(invalid.Message, field+": ") {
+		if err := f.Validate(); !errors.As(err, &invalid) || invalid.Code != handlers.RejectMalformed || !strings.HasPrefix(invalid.Message, field+": ") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -27,8 +27,17 @@ type Notes interface {
 	Note(ctx context.Context, key events.Key) (string, error)
 }
 
-// GetRun returns one run as the log's leader knows it. An unknown run wraps
-// events.ErrNotFound.
+// UnknownRunError is a run that the log does not have.
+type UnknownRunError struct {
+	Namespace, Run string
+}
+
+func (e *UnknownRunError) Error() string {
+	return fmt.Sprintf("there is no run %s in namespace %s", e.Run, e.Namespace)
+}
+
+// GetRun returns one run as the log's leader knows it. A run that is not there is
+// an *UnknownRunError.
 func (h *Host) GetRun(ctx context.Context, namespace, run string) (*RunDetail, error) {
 	key, err := events.KeyOfRun(namespace, run)
 	if err != nil {
@@ -40,7 +49,7 @@ func (h *Host) GetRun(ctx context.Context, namespace, run string) (*RunDetail, e
 	}
 	r := s.Run(run)
 	if r == nil {
-		return nil, fmt.Errorf("run %s in namespace %s: %w", run, namespace, events.ErrNotFound)
+		return nil, &UnknownRunError{namespace, run}
 	}
 	d := &RunDetail{Summary: h.summary(r), Cost: h.cost(r.Spent)}
 	if r.Checkpoint != nil {
@@ -99,8 +108,8 @@ const (
 	maxBrief = 100_000
 )
 
-// Tree returns a run and everything below it, as the log's leader knows it. An
-// unknown run wraps events.ErrNotFound.
+// Tree returns a run and everything below it, as the log's leader knows it. A
+// run that is not there is an *UnknownRunError.
 func (h *Host) Tree(ctx context.Context, namespace, run string) (*TreeNode, error) {
 	return h.tree(ctx, namespace, run, false)
 }
@@ -123,7 +132,7 @@ func (h *Host) tree(ctx context.Context, namespace, run string, brief bool) (*Tr
 	}
 	n, err := w.node(ctx, &events.ChildCall{Run: run, Session: key.Session}, nil)
 	if err == nil && n.State == StateNotStarted {
-		return nil, fmt.Errorf("run %s in namespace %s: %w", run, namespace, events.ErrNotFound)
+		return nil, &UnknownRunError{namespace, run}
 	}
 	return n, err
 }
@@ -145,7 +154,7 @@ type treeWalk struct {
 // parent has ended, and whoever still carries out the call finds it cancelled.
 func (w *treeWalk) node(ctx context.Context, call *events.ChildCall, parent *projector.Run) (*TreeNode, error) {
 	if w.left.Add(-1) < 0 {
-		return nil, &APIError{CodeInvalid, fmt.Sprintf("the tree has more than %d runs; ask for one of the runs below, or for a brief answer", MaxTree)}
+		return nil, &APIError{RejectMalformed, fmt.Sprintf("the tree has more than %d runs; ask for one of the runs below, or for a brief answer", MaxTree)}
 	}
 	w.slots <- struct{}{}
 	s, err := w.host.Latest(ctx, events.Key{Namespace: w.namespace, Session: call.Session})

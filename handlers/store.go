@@ -29,6 +29,8 @@ type store struct {
 	telling []string      // calls whose child's end the result tells that is committed next
 	failed  int           // see events.RunReleased
 
+	disarmed string // the newest wait whose timer was taken back
+
 	dispatched map[string]bool // calls that may start a child and were dispatched under this claim
 
 	lease      context.Context // of the claim
@@ -295,12 +297,14 @@ func (s *store) end(ctx context.Context, payload func(*projector.Run) any) error
 // commit appends an owner fact of this claim.
 func (s *store) commit(ctx context.Context, decide func() (*events.Event, error)) (*events.Record, error) {
 	key := s.session.Key
+	var pending *events.RunParked
 	r, err := s.host.appender().Commit(ctx, key, s.session, func() (*events.Event, error) {
 		e, err := decide()
 		if e == nil || err != nil {
 			return nil, err
 		}
 		run := s.session.Run(s.run)
+		pending = timed(run)
 		e.ClaimID, e.Epoch = s.claim.ID, s.claim.Epoch
 		e.RootRun, e.ParentRun, e.CorrelationID = run.Root, run.Parent, run.CorrelationID
 		return e, s.host.offload(ctx, e)
@@ -312,6 +316,7 @@ func (s *store) commit(ctx context.Context, decide func() (*events.Event, error)
 	if s.progressed != nil {
 		s.progressed()
 	}
+	s.disarm(ctx, pending)
 	if s.since++; s.since >= SnapshotEvery {
 		s.since = 0
 		s.host.keep(ctx, s.session, s.session.At.Sequence == r.Sequence)

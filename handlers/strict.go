@@ -3,6 +3,7 @@ package handlers
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -28,7 +29,31 @@ func readStrict(data []byte, into any) error {
 			return fmt.Errorf("unknown member %q; known are %s", name, strings.Join(known, ", "))
 		}
 	}
-	return json.NewDecoder(bytes.NewReader(data)).Decode(into)
+	err := json.NewDecoder(bytes.NewReader(data)).Decode(into)
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		return fmt.Errorf("member %q takes %s, not %s", wrong.Field, jsonKind(wrong.Type), wrong.Value)
+	}
+	return err
+}
+
+// jsonKind is what JSON calls the values of a Go type.
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return jsonKind(t.Elem())
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
 }
 
 // memberNames returns the JSON names of a struct's fields.

@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -28,10 +29,40 @@ type Timers interface {
 
 // armWait arms the timer of a parked run's time-out.
 func (h *Host) armWait(ctx context.Context, namespace string, run *projector.Run) error {
-	if w := run.Wait; w == nil || w.Deadline == nil || run.Timer != nil {
+	w := timed(run)
+	if w == nil {
 		return nil
 	}
-	return h.Timers.Arm(ctx, Timer{namespace, run.ID, run.Wait.CallID, *run.Wait.Deadline})
+	return h.Timers.Arm(ctx, Timer{namespace, run.ID, w.CallID, *w.Deadline})
+}
+
+// timed returns the newest wait of a run when its timer is still to fire.
+func timed(run *projector.Run) *events.RunParked {
+	if run.Wait == nil || run.Wait.Deadline == nil || run.Timer != nil {
+		return nil
+	}
+	return run.Wait
+}
+
+// disarm takes back the timer of a wait that the newest commit has brought to its
+// end, before its time: a run that ends early leaves no timer behind for days. A
+// call that is answered never waits again, so that no timer that is still needed
+// can be hit. It is a courtesy: one that stays says nothing when it fires.
+func (s *store) disarm(ctx context.Context, wait *events.RunParked) {
+	if wait == nil || wait.CallID == s.disarmed {
+		return
+	}
+	run := s.session.Run(s.run)
+	over := run.State.Terminal() || run.Checkpoint != nil && slices.ContainsFunc(run.Checkpoint.Calls, func(c events.Call) bool {
+		return c.ID == wait.CallID && c.State == events.CallSettled
+	})
+	if !over {
+		return
+	}
+	s.disarmed = wait.CallID
+	if err := s.host.Timers.Disarm(ctx, Timer{s.session.Key.Namespace, run.ID, wait.CallID, *wait.Deadline}); err != nil {
+		s.host.Logger.Debug("a timer was not disarmed; it says nothing when it fires", "run", run.ID, "error", err)
+	}
 }
 
 // armDeadline arms the timer of a run's own deadline.

@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"strings"
@@ -28,6 +29,7 @@ type Conn struct {
 	replies     *replies
 	services    *replies // of requests to services
 	embedded    *Embedded
+	denials     *denials
 }
 
 // Connect connects to the NATS system. A server that cannot be reached at
@@ -42,7 +44,8 @@ func connect(config Config, embedded *Embedded) (*Conn, error) {
 	if err := config.Layout.check(); err != nil {
 		return nil, err
 	}
-	options, err := config.options()
+	denied := &denials{}
+	options, err := config.options(denied)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +69,9 @@ func connect(config Config, embedded *Embedded) (*Conn, error) {
 		nc.Close()
 		return nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)
 	}
-	return &Conn{layout: config.Layout.complete(embedded != nil), shardsGiven: config.Layout.Shards != 0, timeout: config.timeout(),
+	denied.tell(r)
+	denied.tell(services)
+	return &Conn{denials: denied, layout: config.Layout.complete(embedded != nil), shardsGiven: config.Layout.Shards != 0, timeout: config.timeout(),
 		nc: nc, js: js, replies: r, services: services, embedded: embedded}, nil
 }
 
@@ -88,7 +93,7 @@ func (c *Config) timeout() time.Duration {
 	return c.Timeout
 }
 
-func (c *Config) options() ([]nats.Option, error) {
+func (c *Config) options(denied *denials) ([]nats.Option, error) {
 	options := []nats.Option{
 		nats.Name(c.Name),
 		nats.Timeout(c.timeout()),
@@ -123,23 +128,29 @@ func (c *Config) options() ([]nats.Option, error) {
 	if c.InboxPrefix != "" {
 		options = append(options, nats.CustomInboxPrefix(c.InboxPrefix))
 	}
-	if log := c.Logger; log != nil {
-		options = append(options,
-			nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
-				if !nc.IsClosed() && err != nil {
-					log.Warn("lost the connection to NATS", "error", err)
-				}
-			}),
-			nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to NATS again", "server", nc.ConnectedUrlRedacted()) }),
-			nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
-				if s != nil {
-					log.Warn("NATS reports an error", "subject", s.Subject, "error", err)
-				} else {
-					log.Warn("NATS reports an error", "error", err)
-				}
-			}))
+	log := c.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
-	return options, nil
+	return append(options,
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			// The server tells of denials again when it is asked again.
+			if denied.forget(); !nc.IsClosed() && err != nil {
+				log.Warn("lost the connection to NATS", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to NATS again", "server", nc.ConnectedUrlRedacted()) }),
+		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
+			if e := permissionError(err); e != nil {
+				denied.note(e)
+				err = e
+			}
+			if s != nil {
+				log.Warn("NATS reports an error", "subject", s.Subject, "error", err)
+			} else {
+				log.Warn("NATS reports an error", "error", err)
+			}
+		})), nil
 }
 
 // dialer lets a function stand in for a server in the same process.

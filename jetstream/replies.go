@@ -23,13 +23,16 @@ type replies struct {
 	mu      sync.Mutex
 	next    uint64
 	waiting map[uint64]*reply
-	late    uint64 // answers that nobody waited for any more
+	late    uint64           // answers that nobody waited for any more
+	denied  *PermissionError // no answer can arrive
 }
 
 // reply is a place where the answers to one request arrive. A nil message
-// means that the connection was lost.
+// means that the connection was lost, or that the request was denied.
 type reply struct {
 	token    uint64
+	subject  string // of the request
+	denied   *PermissionError
 	messages chan *nats.Msg
 	timer    *time.Timer
 }
@@ -112,7 +115,13 @@ func (r *replies) send(ctx context.Context, m *nats.Msg) (*reply, error) {
 		return nil, translate(err)
 	}
 	p := r.pool.Get().(*reply)
+	p.subject, p.denied = m.Subject, nil
 	r.mu.Lock()
+	if denied := r.denied; denied != nil {
+		r.mu.Unlock()
+		r.pool.Put(p)
+		return nil, denied
+	}
 	r.next++
 	p.token = r.next
 	r.waiting[p.token] = p
@@ -145,6 +154,9 @@ func (p *reply) await(ctx context.Context, timeout time.Duration) (*nats.Msg, er
 	defer p.timer.Stop()
 	select {
 	case m := <-p.messages:
+		if m == nil && p.denied != nil {
+			return nil, p.denied
+		}
 		if m == nil {
 			return nil, fmt.Errorf("%w: the connection was lost", events.ErrUnanswered)
 		}

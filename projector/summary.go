@@ -55,11 +55,7 @@ func (r *Run) wake() string {
 	}
 	var list []string
 	if n := r.Wanted; n > 0 {
-		need := "all"
-		if r.Wait.Any {
-			need = "any"
-		}
-		list = append(list, fmt.Sprintf("%s of %d children (%d settled)", need, n, n-r.Missing))
+		list = append(list, fmt.Sprintf("%s (%d settled)", r.Wait.Awaits(n), n-r.Missing))
 	}
 	if r.Wait.Messages {
 		list = append(list, "a message")

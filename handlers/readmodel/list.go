@@ -19,7 +19,7 @@ import (
 // List implements handlers.Lister.
 func (m *Model) List(ctx context.Context, namespace string, f handlers.Filter) (list []handlers.Row, next string, err error) {
 	if err := events.CheckNamespace(namespace); err != nil {
-		return nil, "", &handlers.APIError{Code: handlers.CodeInvalid, Message: err.Error()}
+		return nil, "", &handlers.APIError{Code: handlers.RejectMalformed, Message: err.Error()}
 	}
 	q, err := m.plan(namespace, &f)
 	if err != nil {
@@ -76,7 +76,7 @@ func parseCursor(text string) (c cursor, err error) {
 		c.started, err = strconv.ParseInt(started, 10, 64)
 	}
 	if err != nil || !found {
-		return c, &handlers.APIError{Code: handlers.CodeInvalid, Message: "after: it is none that a list returned; begin with the first page"}
+		return c, &handlers.APIError{Code: handlers.RejectMalformed, Message: "after: it is none that a list returned; begin with the first page"}
 	}
 	return c, nil
 }

@@ -310,7 +310,7 @@ func TestABadRequestIsInvalid(t *testing.T) {
 		"text":  {After: "?"},
 	} {
 		var invalid *handlers.APIError
-		if _, _, err := m.List(t.Context(), "ns", f); !errors.As(err, &invalid) || invalid.Code != handlers.CodeInvalid {
+		if _, _, err := m.List(t.Context(), "ns", f); !errors.As(err, &invalid) || invalid.Code != handlers.RejectMalformed {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

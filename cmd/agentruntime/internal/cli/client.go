@@ -42,6 +42,7 @@ func (a *app) connect(name string) (*jetstream.Conn, error) {
 	if err != nil {
 		return nil, unreachable(err)
 	}
+	a.conn = conn
 	return conn, nil
 }
 
@@ -75,7 +76,10 @@ func (c *client) ask(ctx context.Context, verb string, header map[string]string,
 	}
 	out, err := c.try(ctx, "agent.api."+c.app.config.Namespace+"."+verb, header, data)
 	var refused *jetstream.ServiceError
+	var denied *jetstream.PermissionError
 	switch {
+	case errors.As(err, &denied):
+		return failed(fmt.Errorf("%s: %w", verb, denied))
 	case errors.Is(err, jetstream.ErrNoService):
 		return unreachable(fmt.Errorf("%w at %s; start one with \"agentruntime dev\" or \"agentruntime serve\"", errNoWorker, orDefault(c.app.config.NATS.Server, "nats://127.0.0.1:4222")))
 	case errors.As(err, &refused) && refused.Code == handlers.CodeUnavailable:

@@ -64,6 +64,7 @@ func (a *app) devData(f *devFlags) (string, error) {
 }
 
 func (a *app) dev(f *devFlags) error {
+	a.stays = true
 	if err := a.checkKeyFiles(); err != nil {
 		return err
 	}

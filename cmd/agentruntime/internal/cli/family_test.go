@@ -187,7 +187,7 @@ func TestACancellationThatIsInterruptedSaysWhatIsUnderWay(t *testing.T) {
 	cancel := begin(t, variables{}, nil, "run", "cancel", aRun, "--wait", "-s", url)
 	cancel.err.await(t, "runs under way: 1")
 	cancel.stop()
-	if code := cancel.exit(t); code != exitFailed {
+	if code := cancel.exit(t); code != exitInterrupted {
 		t.Errorf("exit %d", code)
 	}
 	demand(t, cancel.err.String(), "was asked to stop", "agentruntime run tree "+aRun)
@@ -198,7 +198,7 @@ func TestATreeThatIsTooLargeToShowWasCancelledAllTheSame(t *testing.T) {
 		if verb == handlers.VerbCancel {
 			return handlers.Admission{Run: aRun, Session: "s1"}
 		}
-		return &handlers.APIError{Code: handlers.CodeInvalid, Message: "the tree has more than 2000 runs"}
+		return &handlers.APIError{Code: handlers.RejectMalformed, Message: "the tree has more than 2000 runs"}
 	})
 	call(t, "run", "cancel", aRun, "--wait", "-o", "json", "-s", url).fails(t, exitFailed, "was asked to stop", "more than 2000 runs")
 }

@@ -27,7 +27,7 @@ type listFlags struct {
 func (a *app) runListCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{Use: "list", Short: "List runs, the newest first", Args: exactly(),
-		Long: "list shows the runs that match every flag. What it says may be a moment old; run get does not\nwait for the list. A run that nothing will wake is marked as stuck.",
+		Long: "list shows the runs that match every flag. What it says may be a moment old; run get does not\nwait for the list. A run that nothing will wake is marked as stuck. A list that was cut ends with\nwhat the next one begins after.",
 		Example: "  agentruntime run list\n  agentruntime run list --state parked,running --agent trip-planner -l team=finance\n" +
 			"  agentruntime run list --stuck --older-than 1h --all -o json"}
 	cmd.Flags().StringSliceVar(&f.states, "state", nil, "in any of these states: "+words(handlers.States))
@@ -40,6 +40,7 @@ func (a *app) runListCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.filter.Reason, "reason", "", "parked, failed or cancelled for this reason, such as deadline")
 	cmd.Flags().BoolVar(&f.filter.Stuck, "stuck", false, "only runs that nothing will wake")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, fmt.Sprintf("most runs to list; %d by default", listPage))
+	cmd.Flags().StringVar(&f.filter.After, "after", "", "go on where a list was cut, which names this")
 	cmd.Flags().BoolVar(&f.all, "all", false, "list every run, however many there are")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if err := f.check(); err != nil {
@@ -99,11 +100,14 @@ func (a *app) list(ctx context.Context, c *client, f *listFlags) error {
 			lines = append(lines, []string{orDefault(r.Run, r.Session), r.Agent, string(r.State), date(r.Started), fmt.Sprint(r.Steps), stuck(r.Stuck) + why(&r.Summary)})
 		}
 		table(w, "RUN AGENT STATE STARTED STEPS REASON", lines)
+		if more {
+			fmt.Fprintf(w, "more: --after %s\n", f.filter.After)
+		}
 	}); err != nil {
 		return err
 	}
-	if more && f.limit == 0 {
-		a.tell("these are the newest %d runs, and there are more; --all lists them", len(rows))
+	if more && a.json() {
+		a.tell("there are more runs: --after %s goes on, --all lists all", f.filter.After)
 	}
 	return nil
 }

@@ -142,11 +142,7 @@ func describeFact(e *events.Event, since time.Time) string {
 func describePark(p *events.RunParked) string {
 	var list []string
 	if n := len(p.Dependencies); n > 0 {
-		need := "all"
-		if p.Any {
-			need = "any"
-		}
-		list = append(list, fmt.Sprintf("%s of %d children", need, n))
+		list = append(list, p.Awaits(n))
 	}
 	if p.Messages {
 		list = append(list, "a message")

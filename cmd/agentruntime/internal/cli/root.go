@@ -18,6 +18,7 @@ import (
 
 	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/config"
 	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/jetstream"
 )
 
 // The exit codes. They are promises.
@@ -26,6 +27,8 @@ const (
 	exitFailed      = 1 // the run failed, or what was asked for was refused
 	exitUsage       = 2 // the command line or the configuration is wrong
 	exitUnreachable = 3 // NATS, or a worker behind it, cannot be reached
+
+	exitInterrupted = 130 // SIGINT or SIGTERM came before the verb was done
 )
 
 // coded is an error with its exit code.
@@ -48,6 +51,9 @@ type app struct {
 	out, err io.Writer
 	flags    flags
 	config   *config.Config
+
+	stays bool            // until it is told to end: an end is what was asked for
+	conn  *jetstream.Conn // the one that was made last
 
 	ctx  context.Context // ends with the first signal
 	kill context.Context // ends with the second
@@ -72,7 +78,8 @@ func Main(args []string, getenv func(string) string, in io.Reader, out, errOut i
 // ends, and leaves at once when kill does.
 func run(ctx, kill context.Context, args []string, getenv func(string) string, in io.Reader, out, errOut io.Writer) int {
 	written := &tracked{Writer: out}
-	a := &app{getenv: getenv, in: in, out: written, err: errOut, ctx: ctx, kill: kill}
+	a := &app{getenv: getenv, in: in, err: errOut, ctx: ctx, kill: kill}
+	a.out = &visible{w: written, raw: a.json}
 	root := a.root()
 	root.SetArgs(append([]string{}, args...)) // nil would stand for the process's own
 	root.SetIn(in)
@@ -86,6 +93,9 @@ func run(ctx, kill context.Context, args []string, getenv func(string) string, i
 		return exitOK
 	}
 	a.complain(err)
+	if ctx.Err() != nil && !a.stays {
+		return exitInterrupted
+	}
 	var c *coded
 	if errors.As(err, &c) {
 		return c.code
@@ -114,7 +124,15 @@ func (a *app) complain(err error) {
 	if a.config != nil {
 		text = handlers.NewSecrets(a.config.Secrets()).Redact(text)
 	}
-	fmt.Fprintf(a.err, "agentruntime: %s\n", text)
+	fmt.Fprintf(a.err, "agentruntime: %s\n", escape(text))
+	var denied *jetstream.PermissionError
+	if a.conn == nil || errors.As(err, &denied) {
+		return
+	}
+	// What the server said beside is likely to be the reason.
+	for _, e := range a.conn.Denied() {
+		fmt.Fprintf(a.err, "agentruntime: %s\n", escape(e.Error()))
+	}
 }
 
 // signals returns a context that ends with the first SIGINT or SIGTERM and one

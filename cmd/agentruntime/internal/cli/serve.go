@@ -47,6 +47,7 @@ func (a *app) serveCommand() *cobra.Command {
 }
 
 func (a *app) serve(data, metrics, scripts string) error {
+	a.stays = true
 	if data != "" {
 		lock, err := jetstream.LockFolder(data)
 		if err != nil {
@@ -68,6 +69,7 @@ func (a *app) serve(data, metrics, scripts string) error {
 		return unreachable(err)
 	}
 	defer conn.Close()
+	a.conn = conn
 	w, err := a.newWorker(conn, data, &host.Models{ScriptFolder: scripts}, logger)
 	if err != nil {
 		return err

@@ -110,7 +110,7 @@ func TestTheListOfRunsIsAnArrayOfObjectsTheNewestFirst(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := read[[]projector.Summary](t, d.call(t, "run", "list", "--limit", "2", "-o", "json").ok(t)); len(got) != 2 || got[0].Run != runs[0] {
+	if got := read[[]projector.Summary](t, d.call(t, "run", "list", "--limit", "2", "-o", "json").exits(t, exitOK).out); len(got) != 2 || got[0].Run != runs[0] {
 		t.Errorf("two runs: %+v", got)
 	}
 	out := d.call(t, "run", "list").ok(t)
@@ -240,7 +240,7 @@ func TestAWatchThatIsInterruptedSaysThatTheRunHasNotEnded(t *testing.T) {
 	watch := begin(t, variables{}, nil, "run", "watch", run, "-s", d.url)
 	watch.out.await(t, `run\.started`)
 	watch.stop()
-	if code := watch.exit(t); code != exitFailed || !strings.Contains(watch.err.String(), "had not ended") {
+	if code := watch.exit(t); code != exitInterrupted || !strings.Contains(watch.err.String(), "had not ended") {
 		t.Errorf("exit %d: %s", code, &watch.err)
 	}
 	if err := request.Respond([]byte(`"passed"`)); err != nil {

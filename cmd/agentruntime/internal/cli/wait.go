@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) runWaitCommand() *cobra.Command {
-	var timeout time.Duration
+	var within time.Duration
 	cmd := &cobra.Command{Use: "wait RUN...", Short: "Wait until runs have ended", Args: func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usage(fmt.Errorf("%s takes the ids of one run or more; see %s --help", cmd.CommandPath(), cmd.CommandPath()))
@@ -26,11 +26,11 @@ func (a *app) runWaitCommand() *cobra.Command {
 		return nil
 	},
 		Long:    "wait shows the runs once all of them have ended, and tells of each end on standard error. It\nexits with 1 when one of them did not complete, or when the time is over.",
-		Example: "  agentruntime run wait s3f9…-k2m4x9qa\n  agentruntime run wait $(agentruntime run list -l batch=7 -o json | jq -r '.[].run') --timeout 10m"}
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "longest time to wait; 0 is for ever")
+		Example: "  agentruntime run wait s3f9…-k2m4x9qa\n  agentruntime run wait $(agentruntime run list -l batch=7 -o json | jq -r '.[].run') --within 10m"}
+	cmd.Flags().DurationVar(&within, "within", 0, "longest time to wait for the runs; 0 is for ever. --timeout is that of each request")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if timeout < 0 {
-			return usage(fmt.Errorf("--timeout %s: must not be negative", timeout))
+		if within < 0 {
+			return usage(fmt.Errorf("--within %s: must not be negative", within))
 		}
 		w := waiting{app: a, ended: make(map[string]*handlers.RunDetail)}
 		for _, run := range args {
@@ -42,9 +42,9 @@ func (a *app) runWaitCommand() *cobra.Command {
 			}
 		}
 		return a.withClient(func(ctx context.Context, c *client) error {
-			if timeout > 0 {
+			if within > 0 {
 				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%s are over", timeout))
+				ctx, cancel = context.WithTimeoutCause(ctx, within, fmt.Errorf("%s are over", within))
 				defer cancel()
 			}
 			return w.wait(ctx, c)

@@ -48,16 +48,16 @@ func TestAWaitThatEndsBeforeItsRunsDoSaysSo(t *testing.T) {
 	held := d.gate(t)
 	run := d.start(t, "waits", "-m", "go").Run
 	request := <-held
-	r := d.call(t, "run", "wait", run, "--timeout", "50ms")
+	r := d.call(t, "run", "wait", run, "--within", "50ms")
 	r.failsAfter(t, exitFailed, "50ms are over: 1 of 1 runs had not ended: "+run)
 	wait := begin(t, variables{}, nil, "run", "wait", run, "-s", d.url)
 	wait.err.await(t, "waiting for 1 of 1 runs")
 	wait.stop()
-	if code := wait.exit(t); code != exitFailed || !regexp.MustCompile("stopped waiting: 1 of 1 runs had not ended").MatchString(wait.err.String()) {
+	if code := wait.exit(t); code != exitInterrupted || !regexp.MustCompile("stopped waiting: 1 of 1 runs had not ended").MatchString(wait.err.String()) {
 		t.Errorf("exit %d: %s", code, &wait.err)
 	}
 	if err := request.Respond([]byte(`"passed"`)); err != nil {
 		t.Fatal(err)
 	}
-	demand(t, d.call(t, "run", "wait", run, "--timeout", "30s").exits(t, exitOK).out, "completed", `"passed"`)
+	demand(t, d.call(t, "run", "wait", run, "--within", "30s").exits(t, exitOK).out, "completed", `"passed"`)
 }

@@ -170,5 +170,5 @@ func (a *app) say(format string, args ...any) {
 
 // tell prints a line of progress on standard error, in either form of output.
 func (a *app) tell(format string, args ...any) {
-	fmt.Fprintf(a.err, "agentruntime: "+format+"\n", args...)
+	fmt.Fprintf(a.err, "agentruntime: %s\n", escape(fmt.Sprintf(format, args...)))
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -43,6 +44,11 @@ type Options struct {
 	Unkept   bool          // this process never becomes the keeper
 	ListPath string        // file of the list of runs; in memory when empty
 	Stuck    func(n int)   // told, as keeper, how many runs nothing will wake; optional
+
+	// FreeMemory gives the memory that the process does not use back to the
+	// system. It is called when nothing was under way for some seconds, at most
+	// once a minute; debug.FreeOSMemory when nil.
+	FreeMemory func()
 }
 
 // DefaultSweep is the time between two sweeps.
@@ -61,6 +67,7 @@ type Host struct {
 	dispatcher *handlers.Dispatcher
 	api        *handlers.API
 	keeper     *keeper
+	idle       *idle
 	ready      chan struct{}
 }
 
@@ -85,9 +92,13 @@ func New(o Options) *Host {
 	if o.Sweep == 0 {
 		o.Sweep = DefaultSweep
 	}
-	return &Host{Host: shared, options: o, log: log, leases: l, work: work, timers: t, public: public, ready: make(chan struct{}),
+	if o.FreeMemory == nil {
+		o.FreeMemory = debug.FreeOSMemory
+	}
+	rest := &idle{free: o.FreeMemory}
+	return &Host{Host: shared, options: o, log: log, leases: l, work: work, idle: rest, timers: t, public: public, ready: make(chan struct{}),
 		commands: &jetstream.Commands{Conn: o.Conn}, api: &handlers.API{Host: shared, Lister: List{o.Conn}, Notes: l},
-		keeper: &keeper{host: shared, conn: o.Conn, log: log, leases: l, ttl: o.TTL, interval: o.Sweep, worker: o.Worker, path: o.ListPath, gone: o.Gone, meter: o.Stuck},
+		keeper: &keeper{host: shared, conn: o.Conn, log: log, leases: l, ttl: o.TTL, interval: o.Sweep, worker: o.Worker, path: o.ListPath, gone: o.Gone, meter: o.Stuck, idle: rest},
 		dispatcher: &handlers.Dispatcher{Host: shared, Worker: o.Worker, Leases: l, Models: o.Models, Executors: o.Executors,
 			Services: services{o.Conn}, Tree: o.Tree, TTL: o.TTL, Slots: o.Slots, Grace: o.Grace, Requests: o.Requests, Fallback: o.Fallback, Gone: o.Gone}}
 }
@@ -125,7 +136,8 @@ func (h *Host) Run(ctx, kill context.Context) error {
 	} else {
 		play(&roles, func() error { return h.keeper.run(ctx) })
 	}
-	err := h.dispatcher.Run(ctx, kill, queue{h.work})
+	defer h.idle.stop()
+	err := h.dispatcher.Run(ctx, kill, attendedQueue{queue{h.work}, h.idle})
 	roles.Wait()
 	endSupport()
 	supporting.Wait()
@@ -178,6 +190,7 @@ func (h *Host) admitAll(ctx context.Context) error {
 
 // admit carries out one command.
 func (h *Host) admit(ctx context.Context, c jetstream.Command) {
+	defer h.idle.begin()()
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	err := h.HandleCommand(ctx, c.Namespace, c.Name, c.Header, c.Data)
@@ -235,6 +248,7 @@ func (h *Host) react(ctx context.Context, shard int) error {
 
 // reactTo reacts to one fact.
 func (h *Host) reactTo(ctx context.Context, f jetstream.Fact) {
+	defer h.idle.begin()()
 	ctx, cancel := context.WithTimeout(ctx, reactionTimeout)
 	defer cancel()
 	err := h.React(ctx, &f.Event, events.Position{Shard: f.Shard, Sequence: f.Sequence})
@@ -316,6 +330,7 @@ func (h *Host) fire(ctx context.Context) error {
 
 // fired handles one firing.
 func (h *Host) fired(ctx context.Context, fired jetstream.FiredTimer) {
+	defer h.idle.begin()()
 	ctx, cancel := context.WithTimeout(ctx, timerTimeout)
 	defer cancel()
 	err := h.Fire(ctx, handlers.Timer{Namespace: fired.Namespace, Run: fired.Run, CallID: fired.CallID, At: fired.At})

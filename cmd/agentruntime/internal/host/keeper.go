@@ -29,6 +29,7 @@ type keeper struct {
 	path     string // of the list's file
 	gone     func(worker string) bool
 	meter    func(stuck int)
+	idle     *idle
 }
 
 // roleTTL is how long the role outlives its holder, and roleMargin how much
@@ -53,7 +54,7 @@ func (k *keeper) sweeper() *handlers.Sweeper {
 func (k *keeper) sweepOnce(ctx context.Context) error {
 	w := k.sweeper()
 	for ctx.Err() == nil {
-		if swept, err := w.Sweep(ctx); err == nil {
+		if swept, err := k.sweepAll(ctx, w); err == nil {
 			k.host.Logger.Info("swept the log", "sessions", swept.Seen, "hinted", swept.Hinted, "told", swept.Told, "stuck", len(swept.Stuck))
 			return nil
 		} else if ctx.Err() == nil {
@@ -77,7 +78,7 @@ func (k *keeper) sweepNowAndThen(ctx context.Context) error {
 			continue
 		}
 		if err == nil {
-			_, err = w.Sweep(ctx)
+			_, err = k.sweepAll(ctx, w)
 		}
 		if err != nil && ctx.Err() == nil {
 			k.host.Logger.Warn("a sweep failed", "error", err)
@@ -272,7 +273,7 @@ func (t *term) sweep(ctx context.Context, round int) {
 		return t.model.ApplyAll(ctx, shard, 0, []readmodel.Update{{Namespace: s.Key.Namespace, Session: s.Key.Session, Sequence: s.At.Sequence, Rows: readmodel.Rows(s, t.host.Redactor.Redact)}})
 	}
 	for ctx.Err() == nil {
-		swept, err := w.Sweep(ctx)
+		swept, err := t.sweepAll(ctx, w)
 		if err == nil {
 			err = t.found(ctx, round, swept)
 		}

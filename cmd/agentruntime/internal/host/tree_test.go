@@ -209,7 +209,7 @@ func TestTheListOfRunsFollowsTheLogAndIsBuiltAnew(t *testing.T) {
 		t.Helper()
 		jetstreamtest.Eventually(t, fmt.Sprintf("the list to be %q", want), func() bool { return slices.Equal(states(f), want) })
 	}
-	becomes(handlers.Filter{Root: root}, "child parked: a message", "parent parked: all of 1 children (0 settled)")
+	becomes(handlers.Filter{Root: root}, "child parked: a message", "parent parked: 1 child (0 settled)")
 	becomes(handlers.Filter{Parent: root, State: []projector.State{projector.StateParked}}, "child parked: a message")
 	becomes(handlers.Filter{Stuck: true})
 	if err := list.Rebuild(t.Context()); err != nil {
@@ -225,7 +225,7 @@ func TestTheListOfRunsFollowsTheLogAndIsBuiltAnew(t *testing.T) {
 	stop()
 	other, _ := s.hostOf("other", h.options.Models, member("parent", "child"), member("child", "parent"))
 	s.run(other)
-	becomes(handlers.Filter{Root: root}, "child parked: a message", "parent parked: all of 1 children (0 settled)")
+	becomes(handlers.Filter{Root: root}, "child parked: a message", "parent parked: 1 child (0 settled)")
 	tree, err := other.Tree(t.Context(), "default", root)
 	if err != nil {
 		t.Fatal(err)
