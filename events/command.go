@@ -11,8 +11,19 @@ type StartRun struct {
 	Agent   string            `json:"agent"`
 	Input   json.RawMessage   `json:"input,omitempty"`
 	Message string            `json:"message,omitempty"`
+	Files   []GivenFile       `json:"files,omitempty"`
 	Session string            `json:"session,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
+}
+
+// GivenFile is a file that comes with a command: its bytes in the command, or
+// the reference of what is stored already (see the API's file.put). A message
+// holds references only: bytes are stored before the command takes effect.
+type GivenFile struct {
+	Name      string `json:"name"`
+	MediaType string `json:"media_type,omitempty"` // by the name and the bytes, when empty
+	Data      []byte `json:"data,omitempty"`       // base64
+	Ref       string `json:"ref,omitempty"`        // exactly one of Data and Ref is given
 }
 
 // ContinueRun is the data of a run.continue command: a new run in a session
@@ -20,6 +31,7 @@ type StartRun struct {
 type ContinueRun struct {
 	Session string            `json:"session"`
 	Message string            `json:"message"`
+	Files   []GivenFile       `json:"files,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
 }
 
@@ -40,8 +52,9 @@ type CancelRun struct {
 // MessageRun is the data of a run.message command: a message to a run under
 // way.
 type MessageRun struct {
-	Run     string `json:"run"`
-	Message string `json:"message"`
+	Run     string      `json:"run"`
+	Message string      `json:"message"`
+	Files   []GivenFile `json:"files,omitempty"`
 }
 
 // TopUpBudget is the data of a budget.topup command: what is added to the

@@ -61,6 +61,9 @@ type Log interface {
 // ErrNotFound is what look-ups wrap when there is no such thing.
 var ErrNotFound = errors.New("not found")
 
+// ErrDamaged is what look-ups wrap when what is stored is not what its name says.
+var ErrDamaged = errors.New("damaged")
+
 var (
 	// ErrConflict is what Log.Append wraps when the log refused the
 	// expectation. It may be a phantom: only reading decides.

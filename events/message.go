@@ -94,7 +94,10 @@ type ToolResult struct {
 	Parts   []Part  `json:"parts"` // text and file parts
 }
 
-// File refers to stored bytes; a message never holds them itself.
+// File refers to stored bytes; a message never holds them itself. They are
+// stored under their content hash before the fact that refers to them is
+// appended, so that a reference in the log leads to them as long as the log's
+// objects are kept.
 type File struct {
 	Ref       string `json:"ref"`
 	MediaType string `json:"media_type"`

@@ -105,6 +105,7 @@ type admission struct {
 	command   *events.Event
 	cause     events.Cause
 	operator  bool
+	files     []events.Part // of the command, once they are stored
 }
 
 // derived is the session that the command's identity leads to. What happened to
@@ -130,7 +131,7 @@ func (a *admission) start(ctx context.Context) (*Admission, error) {
 	if len(data.Input) > 0 && data.Input[0] != '{' {
 		return nil, reject(RejectMalformed, "input must be a JSON object")
 	}
-	if err := checkLabels(data.Labels); err != nil {
+	if err := errors.Join(checkLabels(data.Labels), checkFiles(data.Files)); err != nil {
 		return nil, err
 	}
 	key := a.derived()
@@ -163,7 +164,7 @@ func (a *admission) resume(ctx context.Context) (*Admission, error) {
 	if strings.TrimSpace(data.Message) == "" {
 		return nil, reject(RejectMalformed, "message is missing")
 	}
-	if err := checkLabels(data.Labels); err != nil {
+	if err := errors.Join(checkLabels(data.Labels), checkFiles(data.Files)); err != nil {
 		return nil, err
 	}
 	key := events.Key{Namespace: a.namespace, Session: data.Session}
@@ -179,7 +180,7 @@ func (a *admission) resume(ctx context.Context) (*Admission, error) {
 		if err != nil {
 			return nil, err
 		}
-		return a.prepare(ctx, events.StartRun{Agent: last.Admitted.Agent, Message: data.Message, Labels: data.Labels})
+		return a.prepare(ctx, events.StartRun{Agent: last.Admitted.Agent, Message: data.Message, Files: data.Files, Labels: data.Labels})
 	})
 }
 
@@ -388,7 +389,12 @@ func (a *admission) prepare(ctx context.Context, data events.StartRun) (*events.
 			return nil, err
 		}
 	}
+	files, err := a.store(ctx, data.Files)
+	if err != nil {
+		return nil, err
+	}
 	admitted := p.admit(text, a.host.Now())
+	admitted.Message.Parts = append(admitted.Message.Parts, files...)
 	admitted.Cause, admitted.Labels = a.cause, data.Labels
 	admitted.Message.ID = "task-" + events.Derive(16, a.cause.Source, a.cause.ID)
 	return admitted, nil

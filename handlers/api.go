@@ -37,10 +37,11 @@ const (
 	VerbEvents      = "run.events"
 	VerbAgentsApply = "agents.apply"
 	VerbAgentsList  = "agents.list"
+	VerbFilePut     = "file.put"
 )
 
 // Verbs lists every verb.
-var Verbs = []string{VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbGet, VerbTree, VerbList, VerbEvents, VerbCalls, VerbSettle, VerbTopUp, VerbBudget, VerbAgentsApply, VerbAgentsList}
+var Verbs = []string{VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbGet, VerbTree, VerbList, VerbEvents, VerbCalls, VerbSettle, VerbTopUp, VerbBudget, VerbAgentsApply, VerbAgentsList, VerbFilePut}
 
 // APIError is a typed answer: what went wrong, in one stable word and for
 // people.
@@ -163,6 +164,8 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 	case VerbAgentsList:
 		names, err := a.Definitions.Names(ctx, namespace)
 		return AgentsAnswer{names}, err
+	case VerbFilePut:
+		return a.putFile(ctx, data)
 	}
 	return nil, &APIError{RejectUnknown, fmt.Sprintf("there is no verb %q; known are %s", verb, strings.Join(Verbs, ", "))}
 }

@@ -99,7 +99,13 @@ func (b *backend) Call(ctx context.Context, c *runtime.Callback) (json.RawMessag
 	call, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	answer, err := b.services.Request(call, c.Capability.Route.NATS.Subject, b.header(c), c.Input)
+	answer, attached, bad := ReadAnswer(answer)
 	out, outcome, err := b.read(name, timeout, answer, err)
+	if err == nil {
+		if err = errors.Join(bad, b.attach(call, c, attached)); err != nil {
+			out, outcome, err = nil, "malformed", fmt.Errorf("%s was carried out, but its files cannot be taken: %s", name, b.host.Redactor.Redact(err.Error()))
+		}
+	}
 	accepted := err == nil && c.Direct && c.Capability.Deferred && isAcceptance(out)
 	if accepted {
 		outcome = "accepted"

@@ -157,7 +157,8 @@ type Objects interface {
 	Put(ctx context.Context, data []byte) (ref string, err error)
 
 	// Get returns the data of a reference, whose digest it has checked. An
-	// absent object is an error that wraps events.ErrNotFound.
+	// absent object is an error that wraps events.ErrNotFound, one whose
+	// bytes are others an error that wraps events.ErrDamaged.
 	Get(ctx context.Context, ref string) ([]byte, error)
 }
 

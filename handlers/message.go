@@ -18,6 +18,9 @@ func (a *admission) tell(ctx context.Context) (*Admission, error) {
 	if strings.TrimSpace(data.Message) == "" {
 		return nil, reject(RejectMalformed, "message is missing")
 	}
+	if err := checkFiles(data.Files); err != nil {
+		return nil, err
+	}
 	key, err := a.target(data.Run)
 	if err != nil {
 		return nil, err
@@ -32,7 +35,13 @@ func (a *admission) tell(ctx context.Context) (*Admission, error) {
 		return nil, err
 	}
 	if !run.State.Terminal() && !slices.Contains(run.Heard, id) {
-		if err := a.host.notify(ctx, key, data.Run, id, events.MessageReceived{Message: events.Text(id, events.RoleUser, data.Message)}); err != nil {
+		files, err := a.store(ctx, data.Files)
+		if err != nil {
+			return nil, err
+		}
+		message := events.Text(id, events.RoleUser, data.Message)
+		message.Parts = append(message.Parts, files...)
+		if err := a.host.notify(ctx, key, data.Run, id, events.MessageReceived{Message: message}); err != nil {
 			return nil, err
 		}
 	}

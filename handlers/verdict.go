@@ -44,6 +44,7 @@ func judge(err error) verdict {
 		budget *BudgetError
 		later  *runtime.LaterError
 		most   *RequestsError
+		file   *runtime.FileDamagedError
 	)
 	switch {
 	case err == nil:
@@ -59,7 +60,7 @@ func judge(err error) verdict {
 		return reconsider
 	case errors.As(err, &budget):
 		return overdrawn
-	case errors.As(err, &most):
+	case errors.As(err, &most), errors.As(err, &file):
 		return failed
 	case errors.Is(err, errDeadline):
 		return expired

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+
+	"github.com/agentruntime/agentruntime/events"
 )
 
 // contentHash names bytes by what they are.
@@ -29,3 +31,6 @@ type DamagedError struct {
 func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s %s is damaged: its bytes do not match its name; restore it from a replica or a backup", e.Where, e.Hash)
 }
+
+// Is makes it an events.ErrDamaged.
+func (e *DamagedError) Is(target error) bool { return target == events.ErrDamaged }

@@ -131,7 +131,7 @@ func (o *Objects) storedChunks(ctx context.Context, at place) (n int, sequence u
 // replica lags behind it reads again until ctx ends.
 func (o *Objects) Get(ctx context.Context, hash string) ([]byte, error) {
 	if err := checkHash(hash); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read object: %w: %w", events.ErrNotFound, err)
 	}
 	entry, chunks := objectPlaces(hash)
 	m, err := o.Conn.last(ctx, entry, o.Conn.timeout)

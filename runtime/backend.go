@@ -37,6 +37,9 @@ type Callback struct {
 	// Direct is set on a call of the model's own. Its Call may return ErrWaiting
 	// when the service settles it later, and *UnknownError.
 	Direct bool
+	// Attach adds a file that the answer came with to the result of the call that
+	// CallID names. An error says why it is not taken, and takes nothing.
+	Attach func(a Attachment) error
 }
 
 // Sink is told what the model says, for people who watch. It is no journal:

@@ -114,9 +114,13 @@ func (c *boundCapability) fits(output json.RawMessage) error {
 // earlier attempt dispatched is made again only when nobody knows what became of
 // it and its effect allows.
 func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapability, again bool) (outcome, error) {
-	made := &Callback{CallID: call.ID, Capability: c.Capability, Input: call.Arguments, Direct: true}
+	host := &callbacks{loop: l, call: call.ID}
+	made := &Callback{CallID: call.ID, Capability: c.Capability, Input: call.Arguments, Attach: host.attach, Direct: true}
 	output, err := l.callOnce(ctx, made, again)
 	if err == nil {
+		if err := l.keepFiles(ctx, host); err != nil {
+			return outcome{}, err
+		}
 		if len(output) == 0 {
 			output = json.RawMessage(`null`)
 		}

@@ -165,3 +165,19 @@ func TestWhatBecomesOfAnInterruptedCallIsDecidedByItsEffectAndByWhatIsKnown(t *t
 		})
 	}
 }
+
+func TestFilesThatADirectCallsAnswerCameWithArePartOfItsResult(t *testing.T) {
+	h := newHost(rt.Calls(rt.ToolCall("desk_book", `{"seat":4}`)), rt.Complete(`1`))
+	h.Input.Capabilities = []events.Capability{desk(events.EffectWrite)}
+	h.Backend.Answer = func(_ context.Context, c *runtime.Callback) (rawJSON, error) {
+		return rawJSON(`{"booked":true}`), c.Attach(runtime.Attachment{Name: "plan.txt", Data: []byte("row four")})
+	}
+	finish(t, h)
+	for _, m := range h.Transcript() {
+		for _, p := range m.Parts {
+			if p.Result != nil && p.Result.CallID == "call_0_0" && (len(p.Result.Parts) != 2 || p.Result.Parts[1].File == nil || p.Result.Parts[1].File.Name != "plan.txt") {
+				t.Errorf("the result has the parts %+v", p.Result.Parts)
+			}
+		}
+	}
+}

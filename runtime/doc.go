@@ -35,6 +35,20 @@
 // that does not know, a read or an idempotent one is made again, under the same
 // key, and any other is unknown.
 //
+// # Files
+//
+// A file part holds a reference, never bytes. Which files go with a request is a
+// function of the window and of ModelLimits.Files; they are read from Files right
+// before the request, redacted where they are text, and handed to the Model as
+// Request.Files. What is attached by scripts and capabilities is stored after the
+// script has ended and before its result is committed:
+//
+//	Files.Put        a crash after it leaves bytes that nothing refers to
+//	result commit    with the file parts
+//
+// A file that is gone (ErrFileGone) is told to the model; a damaged one ends the
+// run with a *FileDamagedError.
+//
 // # A window that gets too large
 //
 // Before each request its size is estimated, with instructions and tools, and

@@ -99,9 +99,14 @@ func (l *loop) runJS(ctx context.Context, call *events.ToolCall) (o outcome, err
 			bindings = append(bindings, c.Name)
 		}
 	}
-	result, err := executor.Execute(ctx, &Script{Code: args.Code, Bindings: bindings, Call: host.serve, Timeout: l.limits.script})
+	result, err := executor.Execute(ctx, &Script{Code: args.Code, Bindings: bindings, Call: host.serve, Attach: host.attach, Timeout: l.limits.script})
 	if fatal := host.stopped(); fatal != nil {
 		return outcome{}, fatal
+	}
+	if ctx.Err() == nil {
+		if err := l.keepFiles(ctx, host); err != nil {
+			return outcome{}, err
+		}
 	}
 	var failed *ScriptError
 	switch {
@@ -140,6 +145,8 @@ type callbacks struct {
 	mu    sync.Mutex
 	made  []callbackState
 	fatal error
+
+	attached []Attachment
 }
 
 type callbackState struct {
@@ -166,7 +173,7 @@ func (h *callbacks) serve(ctx context.Context, name string, input json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	output, err := h.loop.in.Backend.Call(ctx, &Callback{CallID: h.call, Index: index, Capability: capability.Capability, Input: input})
+	output, err := h.loop.in.Backend.Call(ctx, &Callback{CallID: h.call, Index: index, Capability: capability.Capability, Input: input, Attach: h.attach})
 	if len(output) == 0 {
 		output = json.RawMessage(`null`)
 	}

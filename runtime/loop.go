@@ -28,6 +28,10 @@ type loop struct {
 	// after the provider refused one; 0: none.
 	compacted, overflowed uint64
 
+	gone     map[string]bool          // files that are, by reference
+	opened   map[string][]byte        // files that the newest request had
+	attached map[string][]events.Part // by call; see keepFiles
+
 	cleanup error // of executors
 }
 
@@ -187,6 +191,9 @@ func (l *loop) askModel(ctx context.Context) error {
 	if done, err := l.makeRoom(ctx, l.scaled(estimate)); done || err != nil {
 		return err
 	}
+	if gone, err := l.open(ctx, request); gone || err != nil {
+		return err
+	}
 	response, err := l.generate(ctx, request)
 	if isOverflow(err) {
 		return l.refused(ctx, l.scaled(estimate), err)
@@ -233,9 +240,11 @@ func (l *loop) generate(ctx context.Context, r *Request) (*Response, error) {
 
 // requestOf builds what the model sees with that window: everything redacted.
 func (l *loop) requestOf(window []events.Message) *Request {
+	messages := redactMessages(l.in.Redactor, window)
 	return &Request{
 		System:          l.in.Redactor.Redact(l.in.Definition.Instructions),
-		Messages:        redactMessages(l.in.Redactor, window),
+		Files:           l.choose(messages),
+		Messages:        messages,
 		Tools:           redactTools(l.in.Redactor, l.box.tools()),
 		MaxOutputTokens: l.in.ModelLimits.OutputTokens,
 	}
@@ -289,7 +298,9 @@ func (l *loop) close(c *projector.Checkpoint, k int, o outcome) {
 	if c.Guard.Repeats == l.limits.repeated && k == len(c.Calls)-1 {
 		o.text += fmt.Sprintf("\n\nNotice: this identical call was made %d times in a row. Do something else, or complete; the run fails if it is made again.", c.Guard.Repeats)
 	}
-	c.Append = append(c.Append, projector.ResultMessage(&call.ToolCall, o.kind, strings.ToValidUTF8(o.text, "\uFFFD")))
+	message := projector.ResultMessage(&call.ToolCall, o.kind, strings.ToValidUTF8(o.text, "\uFFFD"))
+	message.Parts[0].Result.Parts = append(message.Parts[0].Result.Parts, l.attached[call.ID]...)
+	c.Append = append(c.Append, message)
 }
 
 // rejected reports whether a completion was not accepted for what it says: its

@@ -25,6 +25,11 @@ type Request struct {
 	Messages        []events.Message
 	Tools           []Tool
 	MaxOutputTokens int64 // 0: the provider's default
+
+	// Files are the bytes of the files that go with the request, by the
+	// reference of their parts. A part whose file is not here, or of an
+	// assistant's message, is described in words.
+	Files map[string][]byte
 }
 
 // Tool is what the model is told of a tool.
@@ -58,6 +63,7 @@ type Response struct {
 type ModelLimits struct {
 	ContextTokens int64 // the context window: input and output together
 	OutputTokens  int64 // of one response; 0: the provider's default
+	Files         FileLimits
 }
 
 // ErrorClass tells what to do about a provider's error.

@@ -49,6 +49,10 @@ type Input struct {
 	// model boundary; what it returns is committed before the model is asked.
 	Inbox func() []events.Message
 
+	// Files, when set, keeps the bytes of files. Without it a model gets files
+	// in words only, and nothing can be attached.
+	Files Files
+
 	// RecoveryNotice is told to the model with its next request, when set.
 	RecoveryNotice string
 }

@@ -33,6 +33,10 @@ type Script struct {
 	// becomes an exception in the script.
 	Call func(ctx context.Context, name string, input json.RawMessage) (json.RawMessage, error)
 
+	// Attach takes a file that the script adds to its result; it may be called
+	// concurrently. An error becomes an exception in the script.
+	Attach func(a Attachment) error
+
 	Timeout time.Duration // wall clock; 0: the executor's default
 }
 

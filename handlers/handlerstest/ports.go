@@ -36,10 +36,30 @@ func (o objects) Put(_ context.Context, data []byte) (ref string, err error) {
 
 func (o objects) Get(_ context.Context, ref string) (data []byte, err error) {
 	err = o.w.with(func() { data = o.w.objects[ref] })
-	if err == nil && data == nil {
+	switch {
+	case err != nil:
+	case data == nil:
 		err = events.ErrNotFound
+	case events.Derive(52, "object", string(data)) != ref:
+		err = events.ErrDamaged
 	}
 	return data, err
+}
+
+// SetObject keeps bytes under a reference, whatever it names; nil loses them.
+func (w *World) SetObject(ref string, data []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.objects[ref] = data; data == nil {
+		delete(w.objects, ref)
+	}
+}
+
+// Object returns what is kept under a reference.
+func (w *World) Object(ref string) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.objects[ref]
 }
 
 type definitions struct{ w *Worker }
@@ -275,7 +295,7 @@ func (m models) Model(name string) (runtime.Model, runtime.ModelLimits, error) {
 	if named := m.w.Named[name]; named != nil {
 		model = named
 	}
-	return model, runtime.ModelLimits{ContextTokens: 100_000}, nil
+	return model, runtime.ModelLimits{ContextTokens: 100_000, Files: runtime.FileLimits{Types: []string{"image/*", "text/*"}}}, nil
 }
 
 // Services is the world of capability services: it writes down every request

@@ -92,5 +92,10 @@ func serve(r *realm, o order) (last *frame) {
 	if err := r.bind(o.Names); err != nil {
 		panic(err)
 	}
+	if o.Attach {
+		if err := define(r.vm.GlobalObject(), attachName, r.attach()); err != nil {
+			panic(err)
+		}
+	}
 	return r.run(o.Code)
 }

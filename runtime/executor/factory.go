@@ -38,6 +38,7 @@ type Factory struct {
 	MaxMessage int // of an error's message; 4 KiB
 	MaxInput   int // of a callback; 256 KiB
 	MaxOutput  int // of a callback; 1 MiB
+	MaxFile    int // of a file that a script attaches; 2 MiB
 
 	MaxCallbacks  int // of a script; 1000
 	MaxConcurrent int // callbacks in flight at once, the others wait; 8
@@ -143,7 +144,7 @@ func (f *Factory) check() error {
 	if f.Memory != 0 && f.Memory < minMemory {
 		return fmt.Errorf("executor memory of %d bytes is less than %d", f.Memory, int64(minMemory))
 	}
-	for _, size := range []int{f.MaxCode, f.MaxValue, f.MaxLogs, f.MaxMessage, f.MaxInput, f.MaxOutput} {
+	for _, size := range []int{f.MaxCode, f.MaxValue, f.MaxLogs, f.MaxMessage, f.MaxInput, f.MaxOutput, f.MaxFile} {
 		if size < 0 || size > maxPart {
 			return fmt.Errorf("executor size limit %d is not between 0 and %d", size, maxPart)
 		}
@@ -168,6 +169,7 @@ func (f *Factory) limits() limits {
 		Value: or(f.MaxValue, 256<<10), Logs: or(f.MaxLogs, 64<<10), Message: or(f.MaxMessage, 4<<10),
 		Input: or(f.MaxInput, 256<<10), Output: or(f.MaxOutput, 1<<20),
 		Callbacks: or(f.MaxCallbacks, 1000), Concurrent: or(f.MaxConcurrent, 8),
+		File: or(f.MaxFile, 2<<20),
 	}
 }
 

@@ -39,6 +39,7 @@ type frame struct {
 // order is what a run frame says.
 type order struct {
 	Code   string   `json:"code"`
+	Attach bool     `json:"attach,omitempty"` // the script may attach files
 	Names  []string `json:"names"`
 	Limits limits   `json:"limits"`
 }
@@ -52,6 +53,7 @@ type limits struct {
 	Output     int `json:"output"`
 	Callbacks  int `json:"callbacks"`
 	Concurrent int `json:"concurrent"`
+	File       int `json:"file"`
 }
 
 const (
@@ -65,7 +67,7 @@ const (
 
 // fromChild is the size of the largest frame a child may send.
 func (l limits) fromChild() int {
-	return max(l.Value, l.Input, 6*(l.Logs+noteBytes), 6*l.Message) + frameOverhead
+	return max(l.Value, l.Input, l.attached(), 6*(l.Logs+noteBytes), 6*l.Message) + frameOverhead
 }
 
 // errOversize is a frame over the limit.

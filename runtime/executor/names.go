@@ -32,7 +32,7 @@ var globals = strings.Fields(`
 	Number Object Promise Proxy RangeError ReferenceError Reflect RegExp Set String Symbol SyntaxError
 	TypeError URIError GoError Uint16Array Uint32Array Uint8Array Uint8ClampedArray WeakMap WeakRef WeakSet
 	FinalizationRegistry SharedArrayBuffer Atomics Intl Temporal
-	console decodeURI decodeURIComponent encodeURI encodeURIComponent escape eval globalThis isFinite isNaN
+	attach console decodeURI decodeURIComponent encodeURI encodeURIComponent escape eval globalThis isFinite isNaN
 	parseFloat parseInt undefined unescape`)
 
 // members cannot be a later part of a name: they would change what the object

@@ -65,11 +65,15 @@ func (r *realm) function(name string, f func(goja.FunctionCall) goja.Value) *goj
 
 // binding is the function that makes callbacks. Whatever is wrong with a call
 // rejects its promise.
-func (r *realm) binding(name string) *goja.Object {
+func (r *realm) binding(name string) *goja.Object { return r.caller(name, r.input) }
+
+// caller is a function that makes callbacks with what input makes of its
+// arguments.
+func (r *realm) caller(name string, encode func(name string, arguments []goja.Value) (string, *goja.Object)) *goja.Object {
 	return r.function(name, func(call goja.FunctionCall) goja.Value {
 		promise, resolve, reject := r.vm.NewPromise()
 		c := &callback{name: name, resolve: resolve, reject: reject, problem: r.newError(r.errorClass, "")}
-		input, problem := r.input(name, call.Arguments)
+		input, problem := encode(name, call.Arguments)
 		if problem != nil {
 			r.mustSettle(reject(problem))
 			return r.vm.ToValue(promise)

@@ -117,7 +117,7 @@ func (r *run) violation(kind loop.ScriptErrorKind, text string) {
 
 // converse sends the script and serves the child until the run has ended.
 func (r *run) converse() {
-	data, err := json.Marshal(order{Code: r.script.Code, Names: r.script.Bindings, Limits: r.limits})
+	data, err := json.Marshal(order{Code: r.script.Code, Names: r.script.Bindings, Limits: r.limits, Attach: r.script.Attach != nil})
 	if err == nil {
 		err = r.process.wire.send(&frame{Type: frameRun, Data: data})
 	}
@@ -219,9 +219,9 @@ func (r *run) call(f *frame) {
 	switch {
 	case r.made > r.limits.Callbacks:
 		r.violation(loop.ScriptCallbacks, "it made more callbacks than it may")
-	case f.ID != r.made || open >= r.limits.Concurrent || !slices.Contains(r.script.Bindings, f.Name):
+	case f.ID != r.made || open >= r.limits.Concurrent || !slices.Contains(r.script.Bindings, f.Name) && !r.attaches(f):
 		r.violation(loop.ScriptKilled, "it made a callback that it may not make")
-	case events.CheckJSON(f.Data, events.JSONLimits{MaxBytes: r.limits.Input}) != nil:
+	case events.CheckJSON(f.Data, events.JSONLimits{MaxBytes: r.inputLimit(f)}) != nil:
 		r.violation(loop.ScriptOutput, "it sent an input that cannot be passed on")
 	default:
 		r.running.Go(func() { r.answer(f) })
@@ -271,7 +271,11 @@ func (r *run) invoke(name string, input json.RawMessage) (output json.RawMessage
 		}
 		r.end(nil, fault)
 	}()
-	output, err = r.script.Call(r.ctx, name, input)
+	if name == attachName {
+		err = r.attach(input)
+	} else {
+		output, err = r.script.Call(r.ctx, name, input)
+	}
 	returned = true
 	return output, err
 }

@@ -33,6 +33,7 @@ func Describe() string { return description }
 
 const description = `Runs JavaScript as the body of an async function, in strict mode.
 Call a capability with one object and await it: const r = await desk.book({seat: 4}). It throws an Error when it fails. Independent calls may run together with Promise.all.
+To add a file to the result, await attach(name, data, mediaType): data is text, a Uint8Array or an ArrayBuffer, or {base64: "..."}, and mediaType may be left out. It stays even if the script fails later.
 Return what you need: only the returned value, as JSON, and console output come back. Map and Set have no JSON form; return arrays and objects. Nothing is kept for the next script, neither variables nor globals.
 The language is ES2022 without async generators, for await, import, WeakRef, Intl and locale data. In regular expressions \p{...} never matches and the flags d and v do not exist. Dates are in UTC.
 There are no timers, no fetch, URL, TextEncoder, crypto or structuredClone, no require, no process, no files and no network.

@@ -25,6 +25,7 @@ type ScriptFunc func(ctx context.Context, call Callback) (any, error)
 //
 //	NAME INPUT        calls a capability; a failure fails the script
 //	try NAME INPUT    calls a capability; a failure is an answer like any other
+//	attach NAME TEXT  adds a file to the result
 //	log TEXT          writes to the console
 //	throw TEXT        fails the script
 //	return            ends it with the list of what the calls answered
@@ -118,7 +119,7 @@ func (e *executor) Execute(ctx context.Context, s *runtime.Script) (*runtime.Scr
 	call := func(name string, input json.RawMessage) (json.RawMessage, error) { return s.Call(ctx, name, input) }
 	function, ok := e.factory.Scripts[s.Code]
 	if !ok {
-		return interpret(s.Code, s.Bindings, call)
+		return interpret(s, call)
 	}
 	value, err := function(ctx, call)
 	if err != nil {
@@ -155,10 +156,10 @@ func (e *executor) Close() error {
 }
 
 // interpret runs the tiny language.
-func interpret(code string, bindings []string, call Callback) (*runtime.ScriptResult, error) {
+func interpret(s *runtime.Script, call Callback) (*runtime.ScriptResult, error) {
 	var logs []string
 	answers := []json.RawMessage{}
-	for i, line := range strings.Split(code, "\n") {
+	for i, line := range strings.Split(s.Code, "\n") {
 		fail := func(kind runtime.ScriptErrorKind, message string) (*runtime.ScriptResult, error) {
 			return nil, &runtime.ScriptError{Kind: kind, Message: message, Line: i + 1, Logs: logs}
 		}
@@ -167,6 +168,11 @@ func interpret(code string, bindings []string, call Callback) (*runtime.ScriptRe
 		case "":
 		case "log":
 			logs = append(logs, rest)
+		case "attach":
+			name, text, _ := strings.Cut(rest, " ")
+			if err := s.Attach(runtime.Attachment{Name: name, Data: []byte(text)}); err != nil {
+				return fail(runtime.ScriptException, err.Error())
+			}
 		case "throw":
 			return fail(runtime.ScriptException, rest)
 		case "return":
@@ -180,7 +186,7 @@ func interpret(code string, bindings []string, call Callback) (*runtime.ScriptRe
 			if tolerant {
 				word, rest, _ = strings.Cut(rest, " ")
 			}
-			if !slices.Contains(bindings, word) {
+			if !slices.Contains(s.Bindings, word) {
 				return fail(runtime.ScriptException, word+" is not defined")
 			}
 			answer, err := call(word, json.RawMessage(rest))

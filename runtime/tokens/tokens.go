@@ -58,7 +58,7 @@ func (e *Estimator) Request(r *runtime.Request) int64 {
 		total += e.remember(perMessage, r.System)
 	}
 	for i := range r.Messages {
-		total += e.Message(&r.Messages[i])
+		total += e.message(&r.Messages[i], r.Files)
 	}
 	for _, t := range r.Tools {
 		total += e.remember(perTool, t.Name, t.Description, string(t.InputSchema))
@@ -66,10 +66,32 @@ func (e *Estimator) Request(r *runtime.Request) int64 {
 	return total
 }
 
-// Message estimates the tokens of one message.
-func (e *Estimator) Message(m *events.Message) int64 {
+// Message estimates the tokens of one message, whose files are described in
+// words.
+func (e *Estimator) Message(m *events.Message) int64 { return e.message(m, nil) }
+
+// message estimates a message with those of the files that are sent with it, by
+// what runtime.FileTokens says of them.
+func (e *Estimator) message(m *events.Message, files map[string][]byte) int64 {
 	extra, texts := textsOf(m.Parts, perMessage, nil)
+	if m.Role != events.RoleAssistant && len(files) > 0 {
+		extra += fileTokens(m.Parts, files)
+	}
 	return e.remember(extra, texts...)
+}
+
+func fileTokens(parts []events.Part, files map[string][]byte) (n int64) {
+	for _, p := range parts {
+		if p.Result != nil {
+			n += fileTokens(p.Result.Parts, files)
+		}
+		if p.Type == events.PartFile && p.File != nil {
+			if _, sent := files[p.File.Ref]; sent {
+				n += runtime.FileTokens(p.File)
+			}
+		}
+	}
+	return n
 }
 
 // textsOf collects what is counted of parts, and what is estimated beside it. A

@@ -51,7 +51,7 @@ func (m *Model) params(r *runtime.Request) (sdk.MessageNewParams, error) {
 		p.Tools[n-1].OfTool.CacheControl = sdk.NewCacheControlEphemeralParam()
 	}
 	for i := range r.Messages {
-		role, blocks, err := mapMessage(&r.Messages[i])
+		role, blocks, err := mapMessage(&r.Messages[i], r.Files)
 		if err != nil {
 			return p, fmt.Errorf("message %s: %w", r.Messages[i].ID, err)
 		}
@@ -113,13 +113,13 @@ func join(turns []sdk.MessageParam, role sdk.MessageParamRole, blocks []sdk.Cont
 	return append(turns, sdk.MessageParam{Role: role, Content: blocks})
 }
 
-func mapMessage(m *events.Message) (role sdk.MessageParamRole, blocks []sdk.ContentBlockParamUnion, err error) {
+func mapMessage(m *events.Message, files map[string][]byte) (role sdk.MessageParamRole, blocks []sdk.ContentBlockParamUnion, err error) {
 	switch m.Role {
 	case events.RoleUser:
-		blocks, err = mapUser(m.Parts)
+		blocks, err = mapUser(m.Parts, files)
 		return sdk.MessageParamRoleUser, blocks, err
 	case events.RoleTool:
-		blocks, err = mapResults(m.Parts)
+		blocks, err = mapResults(m.Parts, files)
 		return sdk.MessageParamRoleUser, blocks, err
 	case events.RoleAssistant:
 		blocks, err = mapAssistant(m.Parts)
@@ -130,11 +130,14 @@ func mapMessage(m *events.Message) (role sdk.MessageParamRole, blocks []sdk.Cont
 
 // mapUser never returns nothing: without its block, two turns of the model
 // would follow each other.
-func mapUser(parts []events.Part) (blocks []sdk.ContentBlockParamUnion, err error) {
+func mapUser(parts []events.Part, files map[string][]byte) (blocks []sdk.ContentBlockParamUnion, err error) {
 	texts, err := wire.Words(parts...)
-	for _, text := range texts {
+	for i, text := range texts {
 		if !blank(text) {
 			blocks = append(blocks, sdk.NewTextBlock(text))
+		}
+		for _, f := range mapFiles(files, parts[i]) {
+			blocks = append(blocks, sdk.ContentBlockParamUnion{OfImage: f.OfImage, OfDocument: f.OfDocument})
 		}
 	}
 	if len(blocks) == 0 {
@@ -143,7 +146,7 @@ func mapUser(parts []events.Part) (blocks []sdk.ContentBlockParamUnion, err erro
 	return blocks, err
 }
 
-func mapResults(parts []events.Part) (blocks []sdk.ContentBlockParamUnion, err error) {
+func mapResults(parts []events.Part, files map[string][]byte) (blocks []sdk.ContentBlockParamUnion, err error) {
 	for _, p := range parts {
 		r, text, err := wire.Result(p)
 		if err != nil {
@@ -153,6 +156,7 @@ func mapResults(parts []events.Part) (blocks []sdk.ContentBlockParamUnion, err e
 		if !blank(text) {
 			result.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: text}}}
 		}
+		result.Content = append(result.Content, mapFiles(files, r.Parts...)...)
 		if r.Outcome != events.OutcomeOK {
 			result.IsError = param.NewOpt(true)
 		}

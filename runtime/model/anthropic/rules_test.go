@@ -22,6 +22,8 @@ var fields = map[string][]string{
 	"text":              {"text", "citations", "cache_control"},
 	"thinking":          {"thinking", "signature"},
 	"redacted_thinking": {"data"},
+	"image":             {"source", "cache_control"},
+	"document":          {"source", "title", "cache_control"},
 	"tool_use":          {"id", "name", "input", "caller", "cache_control"},
 	"tool_result":       {"tool_use_id", "content", "is_error", "cache_control"},
 }
@@ -87,7 +89,23 @@ func valid(body []byte) error {
 	return nil
 }
 
+// validSource wants a file's bytes in a form that the API has for them.
+func validSource(b block) error {
+	source, _ := b["source"].(map[string]any)
+	s := block(source)
+	kind, media := s.str("type"), s.str("media_type")
+	image := kind == "base64" && slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, media)
+	document := kind == "base64" && media == "application/pdf" || kind == "text" && media == "text/plain"
+	if b.str("type") == "image" && !image || b.str("type") == "document" && !document || strings.TrimSpace(s.str("data")) == "" {
+		return fmt.Errorf("block %v", b)
+	}
+	return known(b)
+}
+
 func validText(b block) error {
+	if kind := b.str("type"); kind == "image" || kind == "document" {
+		return validSource(b)
+	}
 	if b.str("type") != "text" || strings.TrimSpace(b.str("text")) == "" {
 		return fmt.Errorf("empty text block %v", b)
 	}
@@ -114,7 +132,7 @@ func validUser(content []block, open []string) error {
 		return errors.New("no content")
 	}
 	for _, b := range content {
-		if b.str("type") == "text" {
+		if kind := b.str("type"); kind == "text" || kind == "image" || kind == "document" {
 			if len(open) > 0 {
 				return errors.New("text before the results of calls")
 			}

@@ -35,7 +35,7 @@ type tool struct {
 
 // request maps a request. It fails for what the port does not allow to be sent.
 func (m *Model) request(r *runtime.Request) (*genai.GenerateContentConfig, error) {
-	contents, err := mapMessages(r.Messages)
+	contents, err := mapMessages(r.Messages, r.Files)
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +103,8 @@ func mapTools(tools []runtime.Tool) ([]tool, error) {
 type window struct {
 	contents []content
 	calls    []openCall // of the newest content, until they have their responses
+	files    map[string][]byte
+	shown    []json.RawMessage // files of the responses to the calls
 }
 
 type openCall struct {
@@ -111,8 +113,8 @@ type openCall struct {
 	response json.RawMessage
 }
 
-func mapMessages(messages []events.Message) ([]content, error) {
-	w := window{contents: []content{}}
+func mapMessages(messages []events.Message, files map[string][]byte) ([]content, error) {
+	w := window{contents: []content{}, files: files}
 	for i := range messages {
 		if err := w.add(&messages[i]); err != nil {
 			return nil, fmt.Errorf("message %s: %w", messages[i].ID, err)
@@ -155,13 +157,16 @@ func (w *window) addUser(m *events.Message) error {
 	if err != nil {
 		return err
 	}
-	for _, text := range texts {
+	for i, text := range texts {
 		part, err := mapText(events.Part{Type: events.PartText, Text: text})
 		if err != nil {
 			return err
 		}
 		if part != nil {
 			w.put(roleUser, part)
+		}
+		for _, file := range mapFiles(w.files, m.Parts[i]) {
+			w.put(roleUser, file)
 		}
 	}
 	return nil
@@ -207,6 +212,7 @@ func (w *window) addResults(m *events.Message) error {
 		if call.response, err = mapResult(call, p.Result); err != nil {
 			return err
 		}
+		w.shown = append(w.shown, mapFiles(w.files, p.Result.Parts...)...)
 	}
 	return nil
 }
@@ -228,7 +234,10 @@ func (w *window) respond() error {
 		}
 		w.put(roleUser, c.response)
 	}
-	w.calls = nil
+	for _, file := range w.shown {
+		w.put(roleUser, file)
+	}
+	w.calls, w.shown = nil, nil
 	return nil
 }
 
@@ -262,7 +271,7 @@ func textsOf(parts []events.Part) ([]string, error) {
 		case p.Type == events.PartText:
 			texts = append(texts, p.Text)
 		case p.Type == events.PartFile && p.File != nil:
-			texts = append(texts, fmt.Sprintf("[file %q, %s, %d bytes, reference %s]", p.File.Name, p.File.MediaType, p.File.Size, p.File.Ref))
+			texts = append(texts, runtime.Describe(p.File, ""))
 		default:
 			return nil, fmt.Errorf("a part of type %q cannot stand here", p.Type)
 		}

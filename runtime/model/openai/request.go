@@ -34,13 +34,25 @@ func (m *Model) params(r *runtime.Request) (sdk.ChatCompletionNewParams, error) 
 	if r.System != "" {
 		p.Messages = append(p.Messages, sdk.SystemMessage(r.System))
 	}
+	var shown []sdk.ChatCompletionContentPartUnionParam // files of the newest results
+	show := func() {
+		if len(shown) > 0 {
+			p.Messages, shown = append(p.Messages, sdk.UserMessage(shown)), nil
+		}
+	}
 	for i := range r.Messages {
-		messages, err := mapMessage(&r.Messages[i])
+		m := &r.Messages[i]
+		if m.Role != events.RoleTool {
+			show()
+		}
+		messages, err := mapMessage(m, r.Files)
 		if err != nil {
-			return p, fmt.Errorf("message %s: %w", r.Messages[i].ID, err)
+			return p, fmt.Errorf("message %s: %w", m.ID, err)
 		}
 		p.Messages = append(p.Messages, messages...)
+		shown = append(shown, mapResultFiles(m, r.Files)...)
 	}
+	show()
 	for _, t := range r.Tools {
 		tool, err := mapTool(t)
 		if err != nil {
@@ -51,12 +63,12 @@ func (m *Model) params(r *runtime.Request) (sdk.ChatCompletionNewParams, error) 
 	return p, nil
 }
 
-func mapMessage(m *events.Message) ([]sdk.ChatCompletionMessageParamUnion, error) {
+func mapMessage(m *events.Message, files map[string][]byte) ([]sdk.ChatCompletionMessageParamUnion, error) {
 	var message sdk.ChatCompletionMessageParamUnion
 	var err error
 	switch m.Role {
 	case events.RoleUser:
-		message, err = mapUser(m)
+		message, err = mapUser(m, files)
 	case events.RoleAssistant:
 		message, err = mapAssistant(m)
 	case events.RoleTool:
@@ -67,14 +79,14 @@ func mapMessage(m *events.Message) ([]sdk.ChatCompletionMessageParamUnion, error
 	return []sdk.ChatCompletionMessageParamUnion{message}, err
 }
 
-func mapUser(m *events.Message) (sdk.ChatCompletionMessageParamUnion, error) {
+func mapUser(m *events.Message, files map[string][]byte) (sdk.ChatCompletionMessageParamUnion, error) {
 	texts, err := wire.Words(m.Parts...)
-	if err != nil || len(texts) < 2 {
+	if err != nil || len(texts) < 2 && len(wire.Files(files, m.Parts...)) == 0 {
 		return sdk.UserMessage(strings.Join(texts, "")), err
 	}
-	content := make([]sdk.ChatCompletionContentPartUnionParam, len(texts))
+	var content []sdk.ChatCompletionContentPartUnionParam
 	for i, text := range texts {
-		content[i] = sdk.TextContentPart(text)
+		content = append(append(content, sdk.TextContentPart(text)), mapFiles(files, m.Parts[i])...)
 	}
 	return sdk.UserMessage(content), nil
 }

@@ -103,6 +103,8 @@ func (a *app) runMessageCommand() *cobra.Command {
 		Example: "  agentruntime run message s3f9…-k2m4x9qa -m 'Monday does not work after all'"}
 	s.register(cmd)
 	cmd.Flags().StringVarP(&s.message, "message", "m", "", "the message; - reads it from standard input")
+	var files []string
+	registerFiles(cmd, &files)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if s.message == "" {
 			return usage(errors.New("--message is missing: what to tell the run"))
@@ -112,7 +114,11 @@ func (a *app) runMessageCommand() *cobra.Command {
 			return err
 		}
 		return a.steer(&s, args[0], func(ctx context.Context, c *client) error {
-			admitted, err := c.command(ctx, s.id, events.MessageRun{Run: args[0], Message: text})
+			payload, err := c.give(ctx, events.MessageRun{Run: args[0], Message: text}, files)
+			if err != nil {
+				return err
+			}
+			admitted, err := c.command(ctx, s.id, payload)
 			if err != nil {
 				return err
 			}

@@ -28,6 +28,7 @@ func (a *app) runCommand() *cobra.Command {
 // task is what run start and run continue are told.
 type task struct {
 	message, input, inputFile, session, id string
+	files                                  []string
 	labels                                 map[string]string
 	wait                                   bool
 	fresh                                  bool // the id is a new one: nothing was told of the run yet
@@ -35,6 +36,7 @@ type task struct {
 
 func (t *task) register(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&t.message, "message", "m", "", "the task in words; - reads it from standard input")
+	registerFiles(cmd, &t.files)
 	t.registerStart(cmd)
 }
 
@@ -160,6 +162,10 @@ func (a *app) command(t *task, payload any) error {
 			if after, err = a.end(ctx, public); err != nil {
 				return err
 			}
+		}
+		payload, err := c.give(ctx, payload, t.files)
+		if err != nil {
+			return err
 		}
 		admitted, err := c.command(ctx, t.id, payload)
 		if err != nil {

@@ -71,7 +71,8 @@ func full() *config.Config {
 		Providers: map[string]config.Provider{
 			"local": {Kind: "openai_compatible", BaseURL: "http://127.0.0.1:11434/v1", KeyFile: "local.key", ContextTokens: 32000,
 				KeyGone: "the key file cannot be read: open local.key: no such file or directory",
-				Models:  map[string]config.Model{"qwen3": {ContextTokens: 64000, OutputTokens: 8000, Price: &config.Price{Input: "0.5", Cached: "0.05", Output: "1.25"}}}},
+				Files:   &config.Files{Types: []string{"image/*", "application/pdf"}, MaxImage: 1000000, MaxFile: 2000000, MaxTotal: 4000000},
+				Models:  map[string]config.Model{"qwen3": {ContextTokens: 64000, OutputTokens: 8000, Files: &config.Files{Types: []string{"image/png"}}, Price: &config.Price{Input: "0.5", Cached: "0.05", Output: "1.25"}}}},
 			"anthropic": {Kind: "anthropic", KeyEnv: "TEAM_ANTHROPIC_KEY", KeyGone: "TEAM_ANTHROPIC_KEY is not set"},
 			"openai":    vendor("openai", "OPENAI_API_KEY"),
 			"gemini":    vendor("gemini", "GEMINI_API_KEY"),

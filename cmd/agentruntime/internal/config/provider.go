@@ -24,6 +24,7 @@ type Provider struct {
 	KeyFile string `yaml:"key_file"`
 
 	ContextTokens int64            `yaml:"context_tokens"` // of models that Models does not list; 128000
+	Files         *Files           `yaml:"files"`          // that its models take; by the kind, by default
 	Models        map[string]Model `yaml:"models"`         // by the name that the provider knows
 
 	Key     string `yaml:"-"` // what the reference leads to, once the configuration is read
@@ -38,6 +39,7 @@ type Model struct {
 	Price         *Price `yaml:"price"`          // unknown by default
 
 	Options `yaml:",inline"`
+	Files   *Files `yaml:"files"` // as the provider's, by default
 }
 
 // Price is what a million tokens cost, as decimal numbers of Config.Currency.
@@ -155,6 +157,9 @@ func (c *Config) checkProviders() error {
 		case p.ContextTokens < 0:
 			return &Error{at + ".context_tokens", "must be positive"}
 		}
+		if err := p.Files.check(at + ".files"); err != nil {
+			return err
+		}
 		for _, model := range slices.Sorted(maps.Keys(p.Models)) {
 			m, at := p.Models[model], at+".models."+model
 			if err := cmp.Or(m.check(at), m.Options.check(at, p.Kind, m.OutputTokens)); err != nil {
@@ -176,6 +181,11 @@ func (m Model) check(at string) error {
 		return &Error{at + ".context_tokens", "must be positive"}
 	case m.OutputTokens < 0 || m.ContextTokens > 0 && m.OutputTokens >= m.ContextTokens:
 		return &Error{at + ".output_tokens", "must be positive and less than context_tokens"}
+	}
+	if err := m.Files.check(at + ".files"); err != nil {
+		return err
+	}
+	switch {
 	case m.Price == nil:
 		return nil
 	}

@@ -38,6 +38,8 @@ func TestAProviderThatCannotWorkIsRefused(t *testing.T) {
 		"openai: { models: { m: { temperature: .nan } } }":                         "providers.openai.models.m.temperature",
 		"openai: { models: { m: { temperature: 1, effort: low } } }":               "providers.openai.models.m.temperature",
 		"gemini: { models: { m: { temperature: 1, thinking: adaptive } } }":        "providers.gemini.models.m.temperature",
+		"openai: { files: { types: [PNG] } }":                                      "providers.openai.files.types[0]",
+		"openai: { models: { m: { files: { max_total: -1 } } } }":                  "providers.openai.models.m.files",
 		"openai: { models: { m: { price: { input: 1 } } } }":                       "providers.openai.models.m.price",
 		"openai: { models: { m: { price: { input: -1, output: 1 } } } }":           "providers.openai.models.m.price",
 		"openai: { models: { m: { price: { input: 1e3, output: 1 } } } }":          "providers.openai.models.m.price",

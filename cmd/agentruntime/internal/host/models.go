@@ -58,6 +58,7 @@ func (m *Models) Model(name string) (runtime.Model, runtime.ModelLimits, error) 
 	limits := runtime.ModelLimits{ContextTokens: DefaultContextTokens}
 	provider, model, _ := strings.Cut(name, "/")
 	if provider == "scripted" {
+		limits.Files = runtime.FileLimits{Types: []string{"image/*", "text/*", "application/json", "application/pdf"}}
 		s, err := m.script(model)
 		return s, limits, err
 	}
@@ -74,6 +75,7 @@ func (m *Models) Model(name string) (runtime.Model, runtime.ModelLimits, error) 
 		}
 	}
 	limits.OutputTokens = known.OutputTokens
+	limits.Files = p.FileLimits(model)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if made := m.made[name]; made != nil {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -110,11 +111,51 @@ func TestAModelHasTheLimitsThatTheConfigurationGives(t *testing.T) {
 		"local/short": {ContextTokens: 32_000, OutputTokens: 1_000},
 	} {
 		model, limits, err := m.Model(name)
-		if err != nil || model == nil || limits != want {
+		limits.Files = runtime.FileLimits{}
+		if err != nil || model == nil || !reflect.DeepEqual(limits, want) {
 			t.Errorf("%s: limits %+v, error %v; want %+v", name, limits, err, want)
 		}
 		if again, _, err := m.Model(name); err != nil || again != model {
 			t.Errorf("%s: each attempt gets connections of its own", name)
+		}
+	}
+}
+
+func TestAModelIsSentTheFilesThatItsProviderTakes(t *testing.T) {
+	own := &config.Files{Types: []string{"image/png"}, MaxImage: 1, MaxFile: 2, MaxTotal: 3}
+	m := &Models{Providers: map[string]config.Provider{
+		"anthropic": {Kind: "anthropic", Key: "key", Models: map[string]config.Model{"blind": {Files: &config.Files{}}}},
+		"openai":    {Kind: "openai", Key: "key"}, "responses": {Kind: "openai_responses", Key: "key"}, "gemini": {Kind: "gemini", Key: "key"},
+		"elsewhere": {Kind: "openai", Key: "key", BaseURL: "http://127.0.0.1:1/v1"},
+		"local":     {Kind: "openai_compatible", BaseURL: "http://127.0.0.1:1/v1"},
+		"own":       {Kind: "openai_compatible", BaseURL: "http://127.0.0.1:1/v1", Files: own, Models: map[string]config.Model{"text": {Files: &config.Files{Types: []string{"text/csv"}}}}},
+	}}
+	for name, want := range map[string]string{
+		"anthropic/any":   "image/png image/gif application/pdf text/csv",
+		"anthropic/blind": "",
+		"openai/any":      "image/png image/gif application/pdf text/csv",
+		"responses/any":   "image/png image/gif application/pdf text/csv",
+		"gemini/any":      "image/png application/pdf text/csv audio/ogg",
+		"elsewhere/any":   "text/csv",
+		"local/any":       "text/csv",
+		"own/any":         "image/png",
+		"own/text":        "text/csv",
+	} {
+		_, limits, err := m.Model(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var takes []string
+		for _, kind := range []string{"image/png", "image/gif", "application/pdf", "text/csv", "audio/ogg", "video/mp4"} {
+			if limits.Files.Takes(kind) {
+				takes = append(takes, kind)
+			}
+		}
+		if got := strings.Join(takes, " "); got != want {
+			t.Errorf("%s takes %q, want %q", name, got, want)
+		}
+		if total := limits.Files.MaxTotal; (total <= 0 || total > 32<<20) && name != "anthropic/blind" && name != "own/text" {
+			t.Errorf("%s takes %d bytes in all", name, total)
 		}
 	}
 }

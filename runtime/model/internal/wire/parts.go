@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/runtime"
 )
 
 // Words returns each part in words: a file is described and not sent.
@@ -17,7 +18,7 @@ func Words(parts ...events.Part) ([]string, error) {
 		case p.Type == events.PartText:
 			words = append(words, p.Text)
 		case p.Type == events.PartFile && p.File != nil:
-			words = append(words, fmt.Sprintf("[file %q, %s, %d bytes, reference %s]", p.File.Name, p.File.MediaType, p.File.Size, p.File.Ref))
+			words = append(words, runtime.Describe(p.File, ""))
 		default:
 			return nil, fmt.Errorf("a part of type %q cannot stand here", p.Type)
 		}

@@ -132,6 +132,7 @@ func Run(t *testing.T, a Adapter) {
 	t.Run("nothing comes from the environment", a.environment)
 	t.Run("the own client uses no proxy", a.proxy)
 	t.Run("a config is checked", a.config)
+	Files(t, a)
 	t.Run("a cancelled request returns the context's error", a.cancelled)
 }
 

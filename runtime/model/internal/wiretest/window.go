@@ -117,9 +117,13 @@ func Lines() *rapid.Generator[string] {
 func Window(rt *rapid.T, said func(*rapid.T) []events.Part) *runtime.Request {
 	anyText := rapid.SampledFrom([]string{"", " \n", "ok", `{"value":12345678901234567890.10}`, "a\xffb"})
 	outcome := rapid.SampledFrom([]events.Outcome{events.OutcomeOK, events.OutcomeError, events.OutcomeDenied, events.OutcomeSkipped, events.OutcomeUnknown})
-	file := events.Part{Type: events.PartFile, File: &events.File{Ref: "sha256:ab", MediaType: "text/plain", Size: 1}}
-	words := rapid.SliceOfN(rapid.OneOf(rapid.Map(anyText, Text), rapid.Just(file)), 0, 3)
-	r := &runtime.Request{System: anyText.Draw(rt, "system"), Tools: []runtime.Tool{{Name: "run_js", InputSchema: json.RawMessage(`{"type":"object"}`)}}}
+	file := rapid.SampledFrom([]events.Part{
+		FilePart("", "text/plain", "sha256:ab", 1), FilePart("t", "text/plain", "sha256:cd", 2), FilePart("b", "text/plain", "sha256:blank", 2),
+		FilePart("c.png", "image/png", "sha256:ef", 3), FilePart("r.pdf", "application/pdf", "sha256:01", 4), FilePart("x", "audio/ogg", "sha256:02", 5),
+	})
+	words := rapid.SliceOfN(rapid.OneOf(rapid.Map(anyText, Text), file), 0, 3)
+	r := &runtime.Request{Files: map[string][]byte{"sha256:cd": []byte("a\xff"), "sha256:blank": []byte(" \n"), "sha256:ef": []byte("\x89PN"), "sha256:01": []byte("%PDF")},
+		System: anyText.Draw(rt, "system"), Tools: []runtime.Tool{{Name: "run_js", InputSchema: json.RawMessage(`{"type":"object"}`)}}}
 	add := func(role events.Role, parts ...events.Part) {
 		r.Messages = append(r.Messages, events.Message{ID: fmt.Sprintf("m%d", len(r.Messages)), Role: role, Parts: parts})
 	}

@@ -36,7 +36,7 @@ func (m *Model) params(r *runtime.Request) (sdk.ResponseNewParams, error) {
 	}
 	input := sdk.ResponseInputParam{}
 	for i := range r.Messages {
-		items, err := mapMessage(&r.Messages[i])
+		items, err := mapMessage(&r.Messages[i], r.Files)
 		if err != nil {
 			return p, fmt.Errorf("message %s: %w", r.Messages[i].ID, err)
 		}
@@ -79,27 +79,30 @@ type inputItem = sdk.ResponseInputItemUnionParam
 
 func raw(f wire.Fields) inputItem { return param.Override[inputItem](f.JSON()) }
 
-func mapMessage(m *events.Message) ([]inputItem, error) {
+func mapMessage(m *events.Message, files map[string][]byte) ([]inputItem, error) {
 	switch m.Role {
 	case events.RoleUser:
-		return mapUser(m.Parts)
+		return mapUser(m.Parts, files)
 	case events.RoleTool:
-		return mapResults(m.Parts)
+		return mapResults(m.Parts, files)
 	case events.RoleAssistant:
 		return mapAssistant(m.Parts)
 	}
 	return nil, fmt.Errorf("unknown role %q", m.Role)
 }
 
-func mapUser(parts []events.Part) ([]inputItem, error) {
+func mapUser(parts []events.Part, files map[string][]byte) ([]inputItem, error) {
 	texts, err := wire.Words(parts...)
 	if err != nil {
 		return nil, err
 	}
 	var content sdk.ResponseInputMessageContentListParam
-	for _, text := range texts {
+	for i, text := range texts {
 		if text != "" {
 			content = append(content, sdk.ResponseInputContentParamOfInputText(text))
+		}
+		for _, f := range mapFiles(files, parts[i]) {
+			content = append(content, param.Override[sdk.ResponseInputContentUnionParam](f.JSON()))
 		}
 	}
 	if len(content) == 0 {
@@ -108,14 +111,22 @@ func mapUser(parts []events.Part) ([]inputItem, error) {
 	return []inputItem{sdk.ResponseInputItemParamOfMessage(content, sdk.EasyInputMessageRoleUser)}, nil
 }
 
-func mapResults(parts []events.Part) ([]inputItem, error) {
+func mapResults(parts []events.Part, files map[string][]byte) ([]inputItem, error) {
 	var items []inputItem
 	for _, p := range parts {
 		r, text, err := wire.Result(p)
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, raw(wire.Fields{}.With("type", "function_call_output").With("call_id", r.CallID).With("output", text)))
+		output := wire.Fields{}.With("type", "function_call_output").With("call_id", r.CallID).With("output", text)
+		if contents := mapFiles(files, r.Parts...); len(contents) > 0 {
+			data, err := events.Marshal(append([]wire.Fields{inputText(text)}, contents...))
+			if err != nil {
+				return nil, err
+			}
+			output = output.WithJSON("output", data)
+		}
+		items = append(items, raw(output))
 	}
 	return items, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/agentruntime/agentruntime/runtime/model/internal/wiretest"
 )
@@ -31,6 +32,8 @@ var fields = map[string][]string{
 	"function_call":        {"id", "call_id", "name", "arguments", "status"},
 	"function_call_output": {"call_id", "output"},
 	"input_text":           {"text"},
+	"input_image":          {"image_url", "detail"},
+	"input_file":           {"filename", "file_data"},
 	"output_text":          {"text", "annotations", "logprobs"},
 	"refusal":              {"refusal"},
 }
@@ -102,7 +105,13 @@ func valid(body []byte) error {
 			open = append(open, i.str("call_id"))
 		case "function_call_output":
 			at := slices.Index(open, i.str("call_id"))
-			if _, ok := i["output"].(string); !ok || at < 0 {
+			_, ok := i["output"].(string)
+			for _, c := range i.list("output") {
+				if ok = c.known() == nil; !ok {
+					break
+				}
+			}
+			if !ok || at < 0 {
 				return fmt.Errorf("item %d: the output %v is of no open call", n, i)
 			}
 			open = slices.Delete(open, at, at+1)
@@ -138,6 +147,10 @@ func (i item) validMessage() error {
 		}
 		_, annotated := c["annotations"].([]any)
 		switch c.str("type") {
+		case "input_image", "input_file":
+			if role != "user" || !strings.HasPrefix(c.str("image_url")+c.str("file_data"), "data:") {
+				return fmt.Errorf("content %v", c)
+			}
 		case "input_text":
 			if role != "user" || c.str("text") == "" {
 				return fmt.Errorf("content %v", c)

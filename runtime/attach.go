@@ -1,0 +1,104 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/agentruntime/agentruntime/events"
+)
+
+// Attachment is a file that a capability's answer or a script adds to the result
+// of its run_js call.
+type Attachment struct {
+	Name      string // without folders; "file" when empty
+	MediaType string // see MediaType
+	Data      []byte
+}
+
+// The bounds of what one call may attach, in bytes.
+const (
+	MaxAttachments     = 16
+	MaxAttachment      = 32 << 20
+	MaxAttachmentBytes = 48 << 20 // of all of them together
+)
+
+// maxFileName is where the name of a file is cut, in bytes.
+const maxFileName = 200
+
+// NewFile returns the file part of bytes that are stored under a reference. The
+// name loses its folders and what no name has.
+func NewFile(ref, name, mediaType string, data []byte) events.Part {
+	return events.Part{Type: events.PartFile, File: &events.File{Ref: ref, Name: fileName(name), MediaType: MediaType(mediaType, name, data), Size: int64(len(data))}}
+}
+
+func fileName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '_'
+		}
+		return r
+	}, strings.ToValidUTF8(path.Base(strings.ReplaceAll(name, `\`, "/")), "\uFFFD"))
+	if name == "." || name == "/" {
+		return "file"
+	}
+	if len(name) > maxFileName {
+		name = strings.ToValidUTF8(name[:maxFileName], "")
+	}
+	return name
+}
+
+// attach takes a file for the result of the call. What was taken stays,
+// whatever becomes of the script.
+func (h *callbacks) attach(a Attachment) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	total := len(a.Data)
+	for _, other := range h.attached {
+		total += len(other.Data)
+	}
+	switch {
+	case h.loop.in.Files == nil:
+		return errors.New("this host keeps no files")
+	case len(h.attached) >= MaxAttachments:
+		return fmt.Errorf("a call attaches at most %d files", MaxAttachments)
+	case len(a.Data) > MaxAttachment:
+		return fmt.Errorf("the file has %d bytes, at most %d may be attached", len(a.Data), MaxAttachment)
+	case total > MaxAttachmentBytes:
+		return fmt.Errorf("the files of a call have at most %d bytes together", MaxAttachmentBytes)
+	}
+	h.attached = append(h.attached, a)
+	return nil
+}
+
+// keepFiles stores what the callbacks of a call attached, redacted where it is
+// text, before the result that refers to it is committed: a crash between the
+// two leaves an object that nothing refers to.
+func (l *loop) keepFiles(ctx context.Context, h *callbacks) error {
+	h.mu.Lock()
+	attached := slices.Clone(h.attached)
+	h.mu.Unlock()
+	var parts []events.Part
+	for _, a := range attached {
+		mediaType := MediaType(a.MediaType, a.Name, a.Data)
+		data := redactData(l.in.Redactor, mediaType, a.Data)
+		ref, err := l.in.Files.Put(ctx, data)
+		if err != nil {
+			return fmt.Errorf("store the file %q that call %s attached: %w", fileName(a.Name), h.call, err)
+		}
+		part := NewFile(ref, l.in.Redactor.Redact(a.Name), mediaType, data)
+		if !slices.ContainsFunc(parts, func(p events.Part) bool { return *p.File == *part.File }) {
+			parts = append(parts, part)
+		}
+	}
+	if len(parts) > 0 {
+		if l.attached == nil {
+			l.attached = make(map[string][]events.Part)
+		}
+		l.attached[h.call] = parts
+	}
+	return nil
+}
