@@ -106,9 +106,29 @@ func (c *Capability) InScripts() bool { return c.Expose != ExposeTool }
 // Route says where a capability is served. Exactly one field is set.
 type Route struct {
 	NATS *NATSRoute `json:"nats,omitempty"`
+	MCP  *MCPRoute  `json:"mcp,omitempty"`
+	HTTP *HTTPRoute `json:"http,omitempty"`
 }
 
 // NATSRoute is a plain request-reply subject.
 type NATSRoute struct {
 	Subject string `json:"subject"`
+}
+
+// MCPRoute is a tool of an MCP server. The worker's configuration says what the
+// server is.
+type MCPRoute struct {
+	Server     string `json:"server"`               // its name in the configuration
+	Tool       string `json:"tool"`                 // its name at the server
+	Structured bool   `json:"structured,omitempty"` // the answer is the structured content of the tool's result; absent: {"content": [...]}, its content blocks
+}
+
+// HTTPRoute is an HTTP endpoint. A placeholder {name} in the path or the query of
+// its URL stands for the input's member of that name, percent-encoded; what is
+// left of the input is the JSON body of a POST, PUT or PATCH. ${name} in the value
+// of a header stands for a secret of the worker's configuration.
+type HTTPRoute struct {
+	Method  string            `json:"method"`
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers,omitempty"`
 }

@@ -65,6 +65,7 @@ const MaxAnswer = 1 << 20
 type backend struct {
 	host      *Host
 	services  Services
+	carriers  Carriers
 	hold      *hold
 	run       *projector.Run
 	namespace string
@@ -82,9 +83,6 @@ func (b *backend) Call(ctx context.Context, c *runtime.Callback) (json.RawMessag
 	if !slices.Contains(b.run.Admitted.Capabilities, name) {
 		return nil, &runtime.DeniedError{Reason: "the run was not granted " + name}
 	}
-	if c.Capability.Route.NATS == nil {
-		return nil, fmt.Errorf("%s has no route", name)
-	}
 	timeout := DefaultCallTimeout
 	if c.Capability.Timeout != "" {
 		var err error
@@ -98,7 +96,7 @@ func (b *backend) Call(ctx context.Context, c *runtime.Callback) (json.RawMessag
 	began := b.host.Now()
 	call, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	answer, err := b.services.Request(call, c.Capability.Route.NATS.Subject, b.header(c), c.Input)
+	answer, err := b.carry(call, &Request{Capability: c.Capability, Header: b.header(c), Input: c.Input})
 	answer, attached, bad := ReadAnswer(answer)
 	out, outcome, err := b.read(name, timeout, answer, err)
 	if err == nil {
@@ -146,13 +144,15 @@ func (b *backend) read(name string, timeout time.Duration, answer []byte, err er
 	var refused *ServiceError
 	switch {
 	case errors.Is(err, ErrNoService):
-		return nil, "no_service", fmt.Errorf("%s was not called: %w", name, err)
+		return nil, "no_service", fmt.Errorf("%s was not called: %w", name, b.masked(err))
 	case errors.As(err, &refused):
 		return nil, "error", fmt.Errorf("%s failed: %s", name, b.host.Redactor.Redact(refused.Error()))
+	case errors.Is(err, ErrTooLarge):
+		return nil, "too_large", fmt.Errorf("%s was carried out, but its answer has more than %d bytes", name, MaxAnswer)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, "timeout", fmt.Errorf("%s did not answer within %s; whether it took effect is not known", name, timeout)
 	case err != nil:
-		return nil, "lost", fmt.Errorf("the answer of %s was lost; whether it took effect is not known: %w", name, err)
+		return nil, "lost", fmt.Errorf("the answer of %s was lost; whether it took effect is not known: %w", name, b.masked(err))
 	case len(answer) > MaxAnswer:
 		return nil, "too_large", fmt.Errorf("%s was carried out, but its answer has %d bytes, more than %d", name, len(answer), MaxAnswer)
 	case len(answer) == 0:

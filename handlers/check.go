@@ -157,12 +157,7 @@ func CheckCapability(c *events.Capability) error {
 		wrong("timeout", "%q must be a positive duration such as 30s", c.Timeout)
 	}
 	checkExposure(c, wrong)
-	switch {
-	case c.Route.NATS == nil:
-		wrong("route", "must be nats with a subject")
-	case !isLiteralSubject(c.Route.NATS.Subject):
-		wrong("route.nats.subject", "%q must be a literal subject, outside agent. and $", c.Route.NATS.Subject)
-	}
+	checkRoute(c, wrong)
 	return errors.Join(errs...)
 }
 

@@ -48,6 +48,7 @@ type Dispatcher struct {
 	Models    Models
 	Executors runtime.ExecutorFactory
 	Services  Services
+	Carriers  Carriers // of routes that are not NATS
 
 	Tree     TreeLimits
 	TTL      time.Duration // of a lease; DefaultTTL when zero

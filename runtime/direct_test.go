@@ -168,7 +168,7 @@ func TestWhatBecomesOfAnInterruptedCallIsDecidedByItsEffectAndByWhatIsKnown(t *t
 
 func TestFilesThatADirectCallsAnswerCameWithArePartOfItsResult(t *testing.T) {
 	h := newHost(rt.Calls(rt.ToolCall("desk_book", `{"seat":4}`)), rt.Complete(`1`))
-	h.Input.Capabilities = []events.Capability{desk(events.EffectWrite)}
+	h.Input.Files, h.Input.Capabilities = &rt.Files{}, []events.Capability{desk(events.EffectWrite)}
 	h.Backend.Answer = func(_ context.Context, c *runtime.Callback) (rawJSON, error) {
 		return rawJSON(`{"booked":true}`), c.Attach(runtime.Attachment{Name: "plan.txt", Data: []byte("row four")})
 	}

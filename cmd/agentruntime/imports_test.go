@@ -87,6 +87,12 @@ var importRules = []importRule{
 		because: "scripts run only in the executor's child process",
 	},
 	{
+		imports: []string{"github.com/modelcontextprotocol"},
+		outside: []string{"handlers/route/mcp"},
+		support: true,
+		because: "MCP is known to its route alone",
+	},
+	{
 		imports: []string{"testing", "github.com/google/go-cmp", "pgregory.net/rapid"},
 		because: "testing libraries stay out of the binary",
 	},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/files"
 	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/handlers/route/mcp"
 )
 
 func (a *app) agentsCommand() *cobra.Command {
@@ -25,6 +26,9 @@ func (a *app) agentsCommand() *cobra.Command {
 type folders struct {
 	agents, capabilities string
 	allowMissing         bool // subagents that no file has
+
+	tools   files.Tools               // asks MCP servers
+	leftOut map[string][]*mcp.LeftOut // by agent, once versions has returned
 }
 
 func (f *folders) register(cmd *cobra.Command) {
@@ -50,8 +54,9 @@ func (f *folders) versions() ([]handlers.Version, error) {
 		}
 		return nil, failed(err)
 	}
-	set.AllowMissingSubagents = f.allowMissing
+	set.AllowMissingSubagents, set.Tools = f.allowMissing, f.tools
 	versions, err := set.Versions()
+	f.leftOut = set.LeftOut
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -63,6 +68,8 @@ type appliedAgent struct {
 	Agent        string   `json:"agent"`
 	Version      string   `json:"version,omitempty"`
 	Capabilities []string `json:"capabilities"`
+
+	LeftOut []leftOut `json:"left_out,omitempty"` // tools that the agent's patterns mean and that cannot be capabilities
 }
 
 func (a *app) agentsCheckCommand() *cobra.Command {
@@ -71,15 +78,19 @@ func (a *app) agentsCheckCommand() *cobra.Command {
 	f.register(cmd)
 	f.registerMissing(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
+		f.tools = a.tools
 		versions, err := f.versions()
 		if err != nil {
 			return err
 		}
 		list := []appliedAgent{}
 		for _, v := range versions {
-			list = append(list, appliedAgent{Agent: v.Agent.Slug, Capabilities: append([]string{}, v.Agent.Capabilities...)})
+			list = append(list, appliedAgent{Agent: v.Agent.Slug, Capabilities: append([]string{}, v.Agent.Capabilities...), LeftOut: leftOuts(f.leftOut[v.Agent.Slug])})
 		}
-		return a.show(list, func(w io.Writer) { fmt.Fprintf(w, "nothing is wrong; agents: %d\n", len(list)) })
+		return a.show(list, func(w io.Writer) {
+			sayLeftOut(w, list)
+			fmt.Fprintf(w, "nothing is wrong; agents: %d\n", len(list))
+		})
 	}
 	return cmd
 }
@@ -91,6 +102,7 @@ func (a *app) agentsApplyCommand() *cobra.Command {
 	f.register(cmd)
 	f.registerMissing(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
+		f.tools = a.tools
 		versions, err := f.versions()
 		if err != nil {
 			return err
@@ -102,9 +114,10 @@ func (a *app) agentsApplyCommand() *cobra.Command {
 				if err := c.ask(ctx, handlers.VerbAgentsApply, nil, &versions[i], &applied); err != nil {
 					return fmt.Errorf("apply agent %s: %w", versions[i].Agent.Slug, err)
 				}
-				list = append(list, appliedAgent{applied.Agent, applied.Version, append([]string{}, versions[i].Agent.Capabilities...)})
+				list = append(list, appliedAgent{applied.Agent, applied.Version, append([]string{}, versions[i].Agent.Capabilities...), leftOuts(f.leftOut[versions[i].Agent.Slug])})
 			}
 			return a.show(list, func(w io.Writer) {
+				sayLeftOut(w, list)
 				var rows [][]string
 				for _, l := range list {
 					rows = append(rows, []string{l.Agent, l.Version})

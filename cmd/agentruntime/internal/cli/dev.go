@@ -98,6 +98,7 @@ func (a *app) dev(f *devFlags) error {
 		return err
 	}
 	defer w.scripts.Close()
+	defer w.routes.Close()
 	if err := w.prepare(a.ctx, conn); err != nil {
 		return err
 	}
@@ -129,7 +130,10 @@ func (a *app) devVersions(f *devFlags) ([]handlers.Version, error) {
 		}
 		return versions, nil
 	}
-	return f.versions()
+	f.tools = a.tools
+	versions, err := f.versions()
+	a.tellLeftOut(&f.folders)
+	return versions, err
 }
 
 func devModels(f *devFlags) (*host.Models, error) {
@@ -301,6 +305,7 @@ func (w *worker) reload(ctx context.Context, f *folders) {
 			continue
 		}
 		versions, err := f.versions()
+		w.app.tellLeftOut(f)
 		for i := range versions {
 			if _, applying := w.host.Apply(ctx, w.app.config.Namespace, &versions[i]); applying != nil {
 				err = errors.Join(err, applying)

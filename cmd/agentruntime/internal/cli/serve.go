@@ -75,6 +75,7 @@ func (a *app) serve(data, metrics, scripts string) error {
 		return err
 	}
 	defer w.scripts.Close()
+	defer w.routes.Close()
 	if err := w.prepare(a.ctx, conn); err != nil {
 		return err
 	}

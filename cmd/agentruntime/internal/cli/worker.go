@@ -23,6 +23,7 @@ type worker struct {
 	host    *host.Host
 	metrics *host.Metrics
 	scripts *executor.Factory
+	routes  *host.Routes
 	logger  *slog.Logger
 
 	definitions string // the fingerprint of the files that were applied last, in dev
@@ -56,6 +57,11 @@ func (a *app) checkKeyFiles() error {
 			return usage(&config.Error{Source: "providers." + name + ".key_file", Reason: p.KeyGone})
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(a.config.Named)) {
+		if s := a.config.Named[name]; s.KeyFile != "" && s.Value == "" {
+			return usage(&config.Error{Source: "secrets." + name + ".key_file", Reason: s.Gone})
+		}
+	}
 	return nil
 }
 
@@ -74,9 +80,12 @@ func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models
 		return nil, failed(err)
 	}
 	w := &worker{app: a, metrics: host.NewMetrics(), logger: logger, scripts: &executor.Factory{Stderr: func(text string) { logger.Warn("a script's process wrote to its standard error", "text", text) }}}
+	if w.routes, err = host.NewRoutes(a.config, logger, version()); err != nil {
+		return nil, usage(err)
+	}
 	models.Providers, models.Requests, models.Money = a.config.Providers, a.config.Requests, a.config.Currency
 	w.metrics.CountTokens(models)
-	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: handlers.NewSecrets(a.config.Secrets()), Models: models, Prices: models, Executors: w.scripts,
+	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: handlers.NewSecrets(a.config.Secrets()), Models: models, Prices: models, Executors: w.scripts, Carriers: w.routes.Carriers(),
 		Version: version(), Worker: id.String(), Gone: id.Gone, TTL: a.config.Worker.Lease, Slots: a.config.Worker.Slots, Grace: a.config.Worker.Grace, Requests: a.config.Requests.PerRun, Fallback: a.config.Requests.Fallback,
 		Tree: handlers.TreeLimits{Depth: a.config.Tree.Depth, Width: a.config.Tree.Width}, Sweep: a.config.Sweep, Unkept: !a.config.List, ListPath: listFile(folder), Stuck: w.metrics.Stuck})
 	w.metrics.CountLateAnswers(conn.LateAnswers)

@@ -38,6 +38,10 @@ type Config struct {
 	Providers map[string]Provider `yaml:"providers"` // by the name that definitions use
 	Currency  string              `yaml:"currency"`  // of all prices; USD
 	Requests  Requests            `yaml:"requests"`
+
+	Named map[string]Secret    `yaml:"secrets"` // by the name that ${name} has
+	MCP   map[string]MCPServer `yaml:"mcp"`     // by the name that routes use
+	HTTP  HTTP                 `yaml:"http"`
 }
 
 // NATS says how to reach the NATS system.
@@ -121,6 +125,7 @@ func Read(file string, getenv func(string) string) (*Config, error) {
 		c.Namespace = "default"
 	}
 	c.provide(getenv)
+	c.resolve(getenv)
 	return c, c.Check()
 }
 
@@ -208,6 +213,9 @@ func (c *Config) Check() error {
 	if err := c.checkProviders(); err != nil {
 		return err
 	}
+	if err := c.checkRoutes(); err != nil {
+		return err
+	}
 	switch c.Log.Level {
 	case "", "debug", "info", "warn", "error":
 	default:
@@ -243,6 +251,9 @@ func (c *Config) Secrets() []string {
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		add(c.Providers[name].Key)
 		addresses = append(addresses, c.Providers[name].BaseURL)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Named)) {
+		add(c.Named[name].Value)
 	}
 	for _, address := range addresses {
 		u, err := url.Parse(strings.TrimSpace(address))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/handlers/route/mcp"
 	"github.com/agentruntime/agentruntime/runtime/executor"
 )
 
@@ -20,6 +21,15 @@ type Set struct {
 	// elsewhere: no file need have them.
 	AllowMissingSubagents bool
 
+	// Tools asks MCP servers for the capabilities that agents name by
+	// mcp.<server>.<tool>. Optional.
+	Tools Tools
+
+	// LeftOut is, once Versions has returned, which tools that an agent's
+	// patterns mean cannot be capabilities, by the agent's slug.
+	LeftOut map[string][]*mcp.LeftOut
+
+	offers  map[string]offer     // of MCP servers
 	sources map[string]*document // of agents, by slug
 }
 
@@ -32,7 +42,21 @@ func (s *Set) Versions() ([]handlers.Version, error) {
 	for _, agent := range s.Agents {
 		v := handlers.Version{Agent: agent}
 		d := s.source(agent.Slug)
+		v.Agent.Capabilities = nil
 		for i, name := range agent.Capabilities {
+			if s.imports(name) {
+				found, reason := s.importTools(agent.Slug, name)
+				if reason != "" {
+					d.refuse(d.root.find(fmt.Sprintf("/capabilities/%d", i)), "%s", reason)
+				}
+				for _, c := range found {
+					if !slices.Contains(v.Agent.Capabilities, c.Name) && (c.Name == name || !slices.Contains(agent.Capabilities, c.Name)) {
+						v.Agent.Capabilities, v.Capabilities = append(v.Agent.Capabilities, c.Name), append(v.Capabilities, c)
+					}
+				}
+				continue
+			}
+			v.Agent.Capabilities = append(v.Agent.Capabilities, name)
 			at := slices.IndexFunc(s.Capabilities, func(c events.Capability) bool { return c.Name == name })
 			if at < 0 {
 				d.refuse(d.root.find(fmt.Sprintf("/capabilities/%d", i)), "%s", s.noCapability(name))
@@ -40,7 +64,7 @@ func (s *Set) Versions() ([]handlers.Version, error) {
 			}
 			v.Capabilities = append(v.Capabilities, s.Capabilities[at])
 		}
-		if err := executor.CheckBindings(agent.Capabilities); err != nil && len(d.errors) == 0 {
+		if err := executor.CheckBindings(v.Agent.Capabilities); err != nil && len(d.errors) == 0 {
 			d.refuse(d.root.member("capabilities"), "%v", err)
 		}
 		for i, slug := range agent.Subagents {

@@ -28,6 +28,7 @@ type Options struct {
 	Models    handlers.Models
 	Prices    handlers.Prices
 	Executors runtime.ExecutorFactory
+	Carriers  handlers.Carriers
 	Version   string
 
 	Worker string                   // name and incarnation
@@ -100,7 +101,7 @@ func New(o Options) *Host {
 		commands: &jetstream.Commands{Conn: o.Conn}, api: &handlers.API{Host: shared, Lister: List{o.Conn}, Notes: l},
 		keeper: &keeper{host: shared, conn: o.Conn, log: log, leases: l, ttl: o.TTL, interval: o.Sweep, worker: o.Worker, path: o.ListPath, gone: o.Gone, meter: o.Stuck, idle: rest},
 		dispatcher: &handlers.Dispatcher{Host: shared, Worker: o.Worker, Leases: l, Models: o.Models, Executors: o.Executors,
-			Services: services{o.Conn}, Tree: o.Tree, TTL: o.TTL, Slots: o.Slots, Grace: o.Grace, Requests: o.Requests, Fallback: o.Fallback, Gone: o.Gone}}
+			Services: services{o.Conn}, Carriers: o.Carriers, Tree: o.Tree, TTL: o.TTL, Slots: o.Slots, Grace: o.Grace, Requests: o.Requests, Fallback: o.Fallback, Gone: o.Gone}}
 }
 
 // Ready is closed when every role has begun and requests reach the API.

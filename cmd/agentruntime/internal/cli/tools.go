@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/host"
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/handlers/route/mcp"
+)
+
+// toolsTimeout is how long an MCP server may take to list its tools.
+const toolsTimeout = time.Minute
+
+// tools asks an MCP server of the configuration for its tools. It is begun for that
+// alone.
+func (a *app) tools(server string) ([]events.Capability, []*mcp.LeftOut, error) {
+	routes, err := host.NewRoutes(a.config, a.logger("text", "warn"), version())
+	if err != nil {
+		return nil, nil, err
+	}
+	defer routes.Close()
+	ctx, cancel := context.WithTimeout(a.ctx, toolsTimeout)
+	defer cancel()
+	return routes.MCP.Import(ctx, server)
+}
+
+// leftOut is a tool that cannot be a capability.
+type leftOut struct {
+	Capability string `json:"capability"` // that it would have been
+	Server     string `json:"server"`
+	Tool       string `json:"tool"`
+	Schema     string `json:"schema,omitempty"`  // input or output, when one of them is the reason
+	Pointer    string `json:"pointer,omitempty"` // into the schema
+	Reason     string `json:"reason"`
+	text       string
+}
+
+func leftOuts(list []*mcp.LeftOut) (out []leftOut) {
+	for _, l := range list {
+		out = append(out, leftOut{l.Capability, l.Server, l.Tool, l.Schema, l.Pointer, l.Reason, l.Error()})
+	}
+	return out
+}
+
+// sayLeftOut prints what agents do not get.
+func sayLeftOut(w io.Writer, agents []appliedAgent) {
+	for _, a := range agents {
+		for _, l := range a.LeftOut {
+			fmt.Fprintf(w, "agent %s: %s\n", a.Agent, l.text)
+		}
+	}
+}
+
+// tellLeftOut tells of them on standard error.
+func (a *app) tellLeftOut(f *folders) {
+	for _, agent := range slices.Sorted(maps.Keys(f.leftOut)) {
+		for _, l := range f.leftOut[agent] {
+			a.tell("agent %s: %v", agent, l)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/agentruntime/agentruntime/events"
+)
+
+// Carrier takes the requests of one kind of route to where they are served.
+type Carrier interface {
+	// Carry sends one request, at most once, and returns the answer, a JSON
+	// value or nothing. Every error says what is known of the effect: ErrNoService
+	// that the request was not made, a *ServiceError that it was answered with an
+	// error, ErrTooLarge that it was carried out; any other error, that of an
+	// ended context included, leaves open whether it took effect. A request that
+	// ended so is never sent again by the carrier.
+	Carry(ctx context.Context, r *Request) ([]byte, error)
+}
+
+// Request is one request to a capability. A carrier changes nothing of it.
+type Request struct {
+	Capability *events.Capability
+	Header     map[string]string // HeaderNamespace and the others
+	Input      json.RawMessage   // fits the input schema
+}
+
+// Carriers are the carriers of the routes that are not NATS. Without one, a
+// request of its kind is not made.
+type Carriers struct {
+	MCP  Carrier
+	HTTP Carrier
+}
+
+// NotMadeError reports a request that was not made. It is ErrNoService.
+type NotMadeError struct {
+	Where  string // such as "MCP server files"
+	Reason string // and what to do
+	Err    error  // optional
+}
+
+func (e *NotMadeError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("%s: %s: %v", e.Where, e.Reason, e.Err)
+	}
+	return e.Where + ": " + e.Reason
+}
+
+// Is reports that nobody served the request.
+func (e *NotMadeError) Is(target error) bool { return target == ErrNoService }
+
+func (e *NotMadeError) Unwrap() error { return e.Err }
+
+// ErrTooLarge means that a request was carried out and that its answer is larger
+// than MaxAnswer.
+var ErrTooLarge = errors.New("the answer is too large")
+
+// carry sends a request along the route of its capability.
+func (b *backend) carry(ctx context.Context, r *Request) ([]byte, error) {
+	carrier, kind := b.carriers.HTTP, "HTTP endpoints"
+	switch route := &r.Capability.Route; {
+	case route.NATS != nil:
+		return b.services.Request(ctx, route.NATS.Subject, r.Header, r.Input)
+	case route.MCP != nil:
+		carrier, kind = b.carriers.MCP, "MCP servers"
+	case route.HTTP == nil:
+		return nil, &NotMadeError{Where: "capability " + r.Capability.Name, Reason: "it has no route: apply a definition that has one"}
+	}
+	if carrier == nil {
+		return nil, &NotMadeError{Where: kind, Reason: "this worker reaches none"}
+	}
+	return carrier.Carry(ctx, r)
+}
+
+// maskedError is an error of a carrier as a script may read it.
+type maskedError struct {
+	text string
+	err  error
+}
+
+func (e *maskedError) Error() string { return e.text }
+func (e *maskedError) Unwrap() error { return e.err }
+
+func (b *backend) masked(err error) error {
+	return &maskedError{bounded(b.host.Redactor.Redact(err.Error()), maxCarrierError), err}
+}
+
+// maxCarrierError bounds what is said of a request that went wrong, in bytes.
+const maxCarrierError = 1 << 10

@@ -1,0 +1,202 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/handlers/route/dial"
+)
+
+type jsonrpcID = jsonrpc.ID
+
+// maxFrame bounds one message of a server, in bytes: the largest answer, with its
+// text once more as structured content, and every character escaped.
+const maxFrame = 4 * handlers.MaxAnswer
+
+// Carry implements handlers.Carrier.
+func (p *Pool) Carry(ctx context.Context, r *handlers.Request) ([]byte, error) {
+	route := r.Capability.Route.MCP
+	s, err := p.server(route.Server)
+	if err != nil {
+		return nil, err
+	}
+	input := r.Input
+	if string(input) == "null" || len(input) == 0 {
+		input = json.RawMessage("{}") // arguments are an object
+	}
+	meta := sdk.Meta{}
+	for name, value := range r.Header {
+		meta[name] = value
+	}
+	params := &sdk.CallToolParams{Meta: meta, Name: route.Tool, Arguments: input}
+	// A session may have ended since the last call. What was not written to it
+	// goes to the next one, once.
+	for again := true; ; again = false {
+		session, err := s.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		result, err := session.call(ctx, params)
+		if errors.Is(err, errGone) {
+			s.drop(ctx, session)
+			if again && ctx.Err() == nil {
+				continue
+			}
+			return nil, s.notMade("its session ended before the request was written", err)
+		}
+		if err != nil {
+			return nil, s.failure(r.Capability, err)
+		}
+		return answer(route, result)
+	}
+}
+
+// call makes one request of the tool.
+func (s *session) call(ctx context.Context, params *sdk.CallToolParams) (json.RawMessage, error) {
+	x := &exchange{method: "tools/call"}
+	defer s.tap.forget(x)
+	watched, sent := dial.Watch(context.WithValue(ctx, exchangeKey{}, x))
+	_, err := s.client.CallTool(watched, params)
+	left := x.began.Load() && (s.http == nil || sent.Left())
+	result, refused := x.answered()
+	switch status := x.status.Load(); {
+	case refused != nil:
+		return nil, &refusal{refused}
+	case result != nil:
+		return result, nil // whatever the SDK makes of it
+	case err == nil:
+		return nil, errors.New("the server's result was not seen")
+	case ctx.Err() != nil && left:
+		return nil, ctx.Err()
+	case !left, errors.Is(err, sdk.ErrSessionMissing), status == http.StatusNotFound:
+		return nil, fmt.Errorf("%w: %w", errGone, err)
+	case status >= 400 && status < 500:
+		return nil, &handlers.ServiceError{Code: strconv.Itoa(int(status)), Description: "the MCP server's HTTP endpoint refused the request: " + http.StatusText(int(status))}
+	}
+	return nil, err
+}
+
+// refusal is an error that the server answered with. The SDK has errors of the same
+// type for what went wrong on the way.
+type refusal struct{ wire *jsonrpc.Error }
+
+func (e *refusal) Error() string { return e.wire.Error() }
+
+// failure says what is known of a request that has no result.
+func (s *server) failure(c *events.Capability, err error) error {
+	var refused *handlers.ServiceError
+	var own *refusal
+	switch {
+	case errors.As(err, &refused):
+		return err
+	case errors.As(err, &own) && (own.wire.Code != jsonrpc.CodeInternalError || c.Effect == events.EffectRead):
+		return &handlers.ServiceError{Code: strconv.FormatInt(own.wire.Code, 10), Description: own.wire.Message}
+	}
+	return fmt.Errorf("MCP server %s: %w", s.name, err)
+}
+
+// result is the part of a tool's result that counts.
+type result struct {
+	Content    json.RawMessage `json:"content"`
+	Structured json.RawMessage `json:"structuredContent"`
+	IsError    bool            `json:"isError"`
+	Type       string          `json:"resultType"`
+}
+
+// maxRefusal bounds what is told of a tool's error, in bytes.
+const maxRefusal = 4 << 10
+
+func answer(route *events.MCPRoute, text json.RawMessage) ([]byte, error) {
+	var r result
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("the result of the tool cannot be read: %w", err)
+	}
+	switch {
+	case r.IsError:
+		return nil, &handlers.ServiceError{Code: "tool", Description: words(r.Content)}
+	case r.Type != "" && r.Type != "complete":
+		return nil, &handlers.ServiceError{Code: "input_required", Description: "the tool asks for more input, which nobody here can give"}
+	case route.Structured && len(r.Structured) == 0:
+		return nil, fmt.Errorf("the tool was carried out, but its result has no structured content, which it had when it was imported")
+	case route.Structured:
+		return r.Structured, nil
+	}
+	return events.Marshal(map[string]json.RawMessage{"content": orEmpty(r.Content)})
+}
+
+func orEmpty(list json.RawMessage) json.RawMessage {
+	if len(list) == 0 {
+		return json.RawMessage("[]")
+	}
+	return list
+}
+
+// words returns the texts of content blocks.
+func words(content json.RawMessage) string {
+	var blocks []struct {
+		Text string `json:"text"`
+	}
+	_ = json.Unmarshal(content, &blocks) // without texts it says that there are none
+	var texts []string
+	for _, b := range blocks {
+		if b.Text != "" {
+			texts = append(texts, b.Text)
+		}
+	}
+	text := strings.Join(texts, "\n")
+	switch {
+	case text == "":
+		return "the tool failed and says no more"
+	case len(text) > maxRefusal:
+		return strings.ToValidUTF8(text[:maxRefusal], "") + "…"
+	}
+	return text
+}
+
+// headers is the HTTP of a session: each request leaves once, with the headers of
+// the configuration, and no answer is larger than a message may be.
+type headers struct {
+	next *dial.Transport
+	set  map[string]string
+	tap  *tap
+}
+
+// RoundTrip implements http.RoundTripper.
+func (h *headers) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	for name, value := range h.set {
+		r.Header.Set(name, value)
+	}
+	if version := h.tap.protocol(); version != "" && r.Header.Get(headerVersion) == "" {
+		r.Header.Set(headerVersion, version)
+	}
+	dial.Once(r)
+	response, err := h.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if x := exchangeOf(r.Context()); x != nil {
+		x.status.Store(int32(response.StatusCode))
+	}
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{dial.Bound(response.Body, maxFrame), response.Body}
+	return response, nil
+}
+
+// CloseIdleConnections lets the client close what is not in use.
+func (h *headers) CloseIdleConnections() { h.next.CloseIdleConnections() }
+
+const headerVersion = "Mcp-Protocol-Version"

@@ -1,0 +1,47 @@
+// Package mcp carries capability requests to the tools of MCP servers, and
+// imports what the servers offer.
+//
+// # Servers
+//
+// The worker's configuration names each server and how it is reached: a program
+// that is started here and spoken to over its standard input and output, or an
+// address that is spoken to over streamable HTTP. A server is begun when it is
+// first needed. One that ends is begun again with the next call; one that cannot be
+// begun is left alone for a while that doubles up to MaxPause, and calls meanwhile
+// are not made. A program has its own process group, which is killed with the
+// worker, an environment of a few harmless variables and those of its
+// configuration, and a standard error that goes to the log, up to a bound.
+//
+// # What an answer means
+//
+//   - A result is the answer: its structured content, or {"content": [...]}.
+//   - A result that is an error, and an error of the protocol, mean that the tool
+//     failed. The internal error of the protocol leaves open whether it took
+//     effect, unless it is a read, as 5xx does in HTTP.
+//   - A server that ends, breaks the protocol or does not answer leaves it open too.
+//   - A server that cannot be begun, or whose session was gone before the request
+//     was written: it was not made. In the second case the request goes to the next
+//     session.
+//
+// A request is written at most once: no broken connection makes it leave again.
+// Namespace, run, call, index, epoch and idempotency key stand in the request's
+// _meta, under the names that they have as headers.
+//
+// # Import
+//
+// Import lists the tools of a server as capabilities, with schemas that have
+// passed the gate of package schema; a tool that cannot be one is reported with
+// the reason. What is imported becomes part of the definition that is applied, so
+// that a run keeps the schemas it was admitted with, whatever the server offers
+// later. The rejected alternative was to ask the server when a run begins: its
+// contract would then depend on who answers at that moment.
+//
+// Only annotations are taken out of a schema: x- members, the media type and the
+// encoding of a string's content, and the name of an older dialect, whose keywords
+// must then have a meaning that the gate knows.
+//
+// # Exactness
+//
+// The SDK decodes a result into Go values and would round numbers. The transport is
+// tapped instead: arguments leave, and results arrive, as the text they are.
+package mcp

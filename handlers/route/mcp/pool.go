@@ -1,0 +1,272 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/handlers/route/dial"
+)
+
+// Server is how one server is reached: a Command or a URL.
+type Server struct {
+	Command []string          // a program and its arguments
+	Env     map[string]string // beside a few harmless variables
+	Dir     string            // that it runs in; the worker's own when empty
+
+	URL     string            // of streamable HTTP
+	Headers map[string]string // of every request
+
+	Gone string // why it cannot be begun, such as a secret without a value
+}
+
+// Pool is the handlers.Carrier of MCP routes. It keeps one session with each server
+// that was needed.
+type Pool struct {
+	servers map[string]*server
+	client  *sdk.Client
+	rules   dial.Rules
+	logger  *slog.Logger
+	now     func() time.Time
+
+	life context.Context // until Close
+	end  context.CancelFunc
+}
+
+var _ handlers.Carrier = (*Pool)(nil)
+
+// Options are what a Pool is made of.
+type Options struct {
+	Servers map[string]Server // by the name that routes use
+	Rules   dial.Rules        // of connections to addresses
+	Logger  *slog.Logger      // it must redact
+	Version string            // of this program, told to the servers
+	Now     func() time.Time
+}
+
+// New returns a pool. No server is begun yet.
+func New(o Options) *Pool {
+	p := &Pool{servers: make(map[string]*server, len(o.Servers)), rules: o.Rules, logger: o.Logger, now: o.Now}
+	p.life, p.end = context.WithCancel(context.Background())
+	// The SDK's own log repeats what errors say.
+	p.client = sdk.NewClient(&sdk.Implementation{Name: "agentruntime", Version: o.Version},
+		&sdk.ClientOptions{Capabilities: &sdk.ClientCapabilities{}, Logger: slog.New(slog.DiscardHandler)})
+	for name, s := range o.Servers {
+		p.servers[name] = &server{pool: p, name: name, spec: s, turn: make(chan struct{}, 1)}
+	}
+	return p
+}
+
+// Close ends every session and every server that was started here, and returns when
+// they are gone. Calls under way end with what is known of them.
+func (p *Pool) Close() {
+	p.end()
+	var open sync.WaitGroup
+	for _, s := range p.servers {
+		open.Go(s.close)
+	}
+	open.Wait()
+}
+
+// server finds a server by its name.
+func (p *Pool) server(name string) (*server, error) {
+	s := p.servers[name]
+	if s == nil {
+		return nil, &handlers.NotMadeError{Where: "MCP server " + name, Reason: "this worker has none of that name: add it to mcp in its configuration"}
+	}
+	return s, nil
+}
+
+// The pauses after a server could not be begun.
+const (
+	MinPause = 200 * time.Millisecond
+	MaxPause = 30 * time.Second
+)
+
+// beginning bounds how long a server may take to be begun.
+const beginning = 30 * time.Second
+
+// server is one server, and the session with it while there is one.
+type server struct {
+	pool *Pool
+	name string
+	spec Server
+
+	turn chan struct{} // held by who changes what follows
+
+	session *session
+	pause   time.Duration // after the last failure; 0 after a success
+	next    time.Time     // when it may be begun again
+	reason  error         // why it could not be begun
+	closed  bool
+}
+
+// open returns the session with the server, and begins one when there is none.
+func (s *server) open(ctx context.Context) (*session, error) {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, s.notMade("it is still being begun", ctx.Err())
+	}
+	if ready, err := s.standing(); ready != nil || err != nil {
+		<-s.turn
+		return ready, err
+	}
+	// A server may take longer to begin than one call has time: the next call
+	// finds it begun.
+	begun := make(chan error, 1)
+	var made *session
+	go func() {
+		defer func() { <-s.turn }()
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginning)
+		defer cancel()
+		defer context.AfterFunc(s.pool.life, cancel)()
+		var err error
+		if made, err = s.begin(limited); err != nil {
+			s.pause = min(max(2*s.pause, MinPause), MaxPause)
+			s.next, s.reason = s.pool.now().Add(s.pause), err
+		} else {
+			s.session, s.pause = made, 0
+		}
+		begun <- err
+	}()
+	select {
+	case err := <-begun:
+		if err != nil {
+			return nil, s.notMade("it cannot be begun", err)
+		}
+		return made, nil
+	case <-ctx.Done():
+		return nil, s.notMade("it is still being begun", ctx.Err())
+	}
+}
+
+// standing returns the session if there is one, or why none is to be begun now. The
+// caller holds the turn.
+func (s *server) standing() (*session, error) {
+	switch {
+	case s.closed:
+		return nil, s.notMade("the worker is ending", nil)
+	case s.session != nil && s.session.alive():
+		return s.session, nil
+	case s.spec.Gone != "":
+		return nil, s.notMade("it cannot be begun: "+s.spec.Gone, nil)
+	}
+	if s.session != nil {
+		s.session.close()
+		s.session = nil
+	}
+	if wait := s.next.Sub(s.pool.now()); wait > 0 {
+		return nil, s.notMade(fmt.Sprintf("it could not be begun and is tried again in %s", wait.Round(10*time.Millisecond)), s.reason)
+	}
+	return nil, nil
+}
+
+func (s *server) notMade(reason string, err error) error {
+	return &handlers.NotMadeError{Where: "MCP server " + s.name, Reason: reason, Err: err}
+}
+
+// begin begins a session.
+func (s *server) begin(ctx context.Context) (*session, error) {
+	t := &tap{waiting: make(map[jsonrpcID]*exchange)}
+	made := &session{tap: t, ended: make(chan struct{})}
+	var transport sdk.Transport
+	if s.spec.URL != "" {
+		client := &http.Client{Transport: &headers{next: s.pool.rules.Transport(), set: s.spec.Headers, tap: t},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		made.http = client
+		transport = &sdk.StreamableClientTransport{Endpoint: s.spec.URL, HTTPClient: client, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxFrame}
+	} else {
+		p, err := startProcess(&s.spec, &lines{server: s.name, logger: s.pool.logger})
+		if err != nil {
+			return nil, fmt.Errorf("start %s: %w", commandOf(&s.spec), err)
+		}
+		made.process = p
+		transport = &sdk.IOTransport{Reader: p.out, Writer: p.in, MaxLineLength: maxFrame}
+	}
+	client, err := s.pool.client.Connect(ctx, tapped{transport, t}, nil)
+	if err != nil {
+		made.end()
+		return nil, fmt.Errorf("begin a session: %w", err)
+	}
+	made.client = client
+	go func() {
+		_ = client.Wait() // why it ended is said to whoever waited for an answer
+		close(made.ended)
+	}()
+	return made, nil
+}
+
+// drop forgets a session that has ended.
+func (s *server) drop(ctx context.Context, old *session) {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-s.turn }()
+	if s.session == old {
+		s.session = nil
+		old.close()
+	}
+}
+
+func (s *server) close() {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	s.closed = true
+	if s.session != nil {
+		s.session.close()
+		s.session = nil
+	}
+}
+
+// session is a session with a server.
+type session struct {
+	client  *sdk.ClientSession
+	tap     *tap
+	process *process // of a server that was started here
+	http    *http.Client
+	ended   chan struct{} // closed when the session has
+}
+
+func (s *session) alive() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return s.process == nil || s.process.alive()
+	}
+}
+
+// close ends the session, and the server if it was started here.
+func (s *session) close() {
+	if s.process != nil {
+		// Its input is closed and it is waited for before the session, which
+		// would wait for its output without end.
+		s.process.close()
+	}
+	_ = s.client.Close() // there is nothing more to be done about it
+	<-s.ended
+	s.end()
+}
+
+// end gives back what a session used.
+func (s *session) end() {
+	if s.process != nil {
+		s.process.close()
+	}
+	if s.http != nil {
+		s.http.CloseIdleConnections()
+	}
+}
+
+// errGone means that the session had ended before a request was written.
+var errGone = errors.New("the session has ended")

@@ -1,0 +1,125 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// exchange is one request, as the transport sees it.
+type exchange struct {
+	method string
+	began  atomic.Bool  // something of it may have been written
+	status atomic.Int32 // of the HTTP answer; 0 when there was none
+
+	mu      sync.Mutex
+	id      jsonrpc.ID
+	result  json.RawMessage
+	refusal *jsonrpc.Error // the server's own; the SDK makes such errors as well
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// answered returns what the server wrote: a result, an error, or neither.
+func (x *exchange) answered() (result json.RawMessage, refusal *jsonrpc.Error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.result, x.refusal
+}
+
+// tapped is a transport whose exchanges are written down.
+type tapped struct {
+	sdk.Transport
+	tap *tap
+}
+
+// Connect implements sdk.Transport.
+func (t tapped) Connect(ctx context.Context) (sdk.Connection, error) {
+	c, err := t.Transport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.tap.Connection = c
+	return t.tap, nil
+}
+
+// tap is a connection that keeps the text of results for those who wait for one.
+type tap struct {
+	sdk.Connection
+
+	mu      sync.Mutex
+	waiting map[jsonrpc.ID]*exchange
+	begin   jsonrpc.ID // of the initialize request
+	version string     // that the server chose
+}
+
+// Write implements sdk.Connection.
+func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
+	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
+		t.mu.Lock()
+		if r.Method == "initialize" {
+			t.begin = r.ID
+		}
+		if x := exchangeOf(ctx); x != nil && x.method == r.Method {
+			x.mu.Lock()
+			x.id = r.ID
+			x.mu.Unlock()
+			t.waiting[r.ID] = x
+			x.began.Store(true)
+		}
+		t.mu.Unlock()
+	}
+	return t.Connection.Write(ctx, m)
+}
+
+// Read implements sdk.Connection.
+func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
+	m, err := t.Connection.Read(ctx)
+	if r, ok := m.(*jsonrpc.Response); err == nil && ok {
+		t.mu.Lock()
+		if r.ID == t.begin && t.begin.IsValid() {
+			var chosen struct {
+				ProtocolVersion string `json:"protocolVersion"`
+			}
+			_ = json.Unmarshal(r.Result, &chosen) // the session judges it
+			t.version = chosen.ProtocolVersion
+		}
+		x := t.waiting[r.ID]
+		delete(t.waiting, r.ID)
+		t.mu.Unlock()
+		if x != nil {
+			x.mu.Lock()
+			x.result = r.Result
+			_ = errors.As(r.Error, &x.refusal) // if it is none, the answer did not come
+			x.mu.Unlock()
+		}
+	}
+	return m, err
+}
+
+// forget drops an exchange that nobody waits for any more.
+func (t *tap) forget(x *exchange) {
+	x.mu.Lock()
+	id := x.id
+	x.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.waiting, id)
+}
+
+// protocol returns the version of the protocol that the session has, once it does.
+func (t *tap) protocol() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.version
+}

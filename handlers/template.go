@@ -1,0 +1,181 @@
+package handlers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/agentruntime/agentruntime/events"
+)
+
+// URLTemplate is an absolute URL with placeholders {name} in its path and its
+// query, as RFC 6570 level 1 has them. No value can change the host, add a
+// segment to the path or a parameter to the query.
+type URLTemplate struct {
+	parts []urlPart
+}
+
+// urlPart is a text and the placeholder after it, which the last part has not.
+type urlPart struct {
+	text, name string
+	query      bool // the placeholder stands in the query
+}
+
+const maxURL = 8 << 10
+
+// ParseURLTemplate reads a template. The error says what is wrong with it.
+func ParseURLTemplate(s string) (*URLTemplate, error) {
+	if len(s) > maxURL {
+		return nil, fmt.Errorf("must have at most %d bytes", maxURL)
+	}
+	t := &URLTemplate{}
+	plain, query, rest := "", false, s
+	for {
+		text, after, found := strings.Cut(rest, "{")
+		query = query || strings.Contains(text, "?")
+		if strings.Contains(text, "}") {
+			return nil, errors.New("has a } without its {")
+		}
+		plain += text
+		if !found {
+			t.parts = append(t.parts, urlPart{text: text})
+			break
+		}
+		name, left, closed := strings.Cut(after, "}")
+		if !closed || !isCapabilityName(name) || strings.Contains(name, ".") {
+			return nil, errors.New("a placeholder must be a name of letters, digits and _ in braces, such as {id}")
+		}
+		if scheme, authority, _ := strings.Cut(plain, "://"); !strings.Contains(authority, "/") || scheme == plain {
+			return nil, errors.New("placeholders may stand in the path and the query only, after the host and a /")
+		}
+		t.parts = append(t.parts, urlPart{text, name, query})
+		plain += "x" // a value keeps its place
+		rest = left
+	}
+	u, err := url.Parse(plain)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Hostname() == "":
+		return nil, errors.New("must begin with https:// or http:// and a host")
+	case u.User != nil:
+		return nil, errors.New("must not have a user or a password: use a header with a secret of the worker's configuration")
+	case strings.Contains(plain, "#"):
+		return nil, errors.New("must not have a fragment, which is never sent")
+	case strings.ContainsAny(plain, " \t\r\n\"<>\\^`|") || !isASCII(plain):
+		return nil, errors.New("must be ASCII, with other characters percent-encoded")
+	}
+	return t, nil
+}
+
+func isASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// Names returns the names of the placeholders, each once.
+func (t *URLTemplate) Names() []string {
+	var names []string
+	for _, p := range t.parts {
+		if p.name != "" && !slices.Contains(names, p.name) {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+// Expand puts the members of an input into the URL and returns the members that
+// have no place in it. Without placeholders the input may be any value, and is
+// returned whole. The error names a member and never its value.
+func (t *URLTemplate) Expand(input json.RawMessage) (address string, rest json.RawMessage, err error) {
+	if len(t.parts) == 1 {
+		return t.parts[0].text, input, nil
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(input, &members); err != nil || members == nil {
+		return "", nil, errors.New("the input is no object, and the URL takes members of one")
+	}
+	var b strings.Builder
+	for i, p := range t.parts {
+		b.WriteString(p.text)
+		if p.name == "" {
+			break
+		}
+		value, err := urlValue(members[p.name])
+		if err != nil {
+			return "", nil, fmt.Errorf("the input's %s %w", p.name, err)
+		}
+		segment := strings.HasSuffix(p.text, "/") && (t.parts[i+1].text == "" && t.parts[i+1].name == "" || strings.HasPrefix(t.parts[i+1].text, "/") || strings.HasPrefix(t.parts[i+1].text, "?"))
+		switch {
+		case !p.query && value == "":
+			return "", nil, fmt.Errorf("the input's %s is empty, and would make the URL another one", p.name)
+		case !p.query && segment && (value == "." || value == ".."):
+			return "", nil, fmt.Errorf("the input's %s is a step in a path, and would make the URL another one", p.name)
+		}
+		b.WriteString(percentEncode(value))
+	}
+	for _, name := range t.Names() {
+		delete(members, name)
+	}
+	rest, err = events.Marshal(members)
+	return b.String(), rest, err
+}
+
+// urlValue returns a string as it is, a number and a boolean as JSON writes them.
+func urlValue(raw json.RawMessage) (string, error) {
+	switch {
+	case len(raw) == 0:
+		return "", errors.New("is missing")
+	case raw[0] == '"':
+		var s string
+		err := json.Unmarshal(raw, &s)
+		return s, err
+	case raw[0] == '{' || raw[0] == '[' || raw[0] == 'n':
+		return "", errors.New("must be a string, a number or a boolean to stand in a URL")
+	}
+	return string(raw), nil
+}
+
+// percentEncode leaves the unreserved characters of RFC 3986 alone.
+func percentEncode(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-._~", c) >= 0:
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// ExpandSecrets replaces each ${name} of a header's value. The error of an
+// unknown form does not repeat the value, which may be a secret in the wrong
+// place.
+func ExpandSecrets(value string, secret func(name string) (string, error)) (string, error) {
+	var b strings.Builder
+	for {
+		text, after, found := strings.Cut(value, "${")
+		b.WriteString(text)
+		if !found {
+			return b.String(), nil
+		}
+		name, rest, closed := strings.Cut(after, "}")
+		if !closed || !isSecretName(name) {
+			return "", errors.New("${…} must hold the name of a secret of the worker's configuration: letters, digits, _ and -")
+		}
+		s, err := secret(name)
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(s)
+		value = rest
+	}
+}
+
+func isSecretName(s string) bool {
+	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
+		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	})
+}
