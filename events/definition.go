@@ -85,6 +85,9 @@ type Capability struct {
 	// SettleWithin bounds how long the run waits for a deferred call, as a Go
 	// duration; absent: to the run's deadline.
 	SettleWithin string `json:"settle_within,omitempty"`
+	// Status, of a write, is asked after an interruption what became of the
+	// callback with a key.
+	Status *Route `json:"status,omitempty"`
 }
 
 // Expose says who may call a capability.

@@ -69,6 +69,7 @@ var Types = []Type{
 	fact[CheckpointCommitted](Owner, "checkpoint.committed"),
 	fact[WindowCompacted](Owner, "window.compacted"),
 	fact[ModelSwitched](Owner, "model.switched"),
+	fact[CallbacksRecorded](Owner, "callbacks.recorded"),
 	closing[RunParked]("run.parked", false),
 	closing[RunReleased]("run.released", false),
 	closing[RunCompleted]("run.completed", true),
@@ -81,6 +82,7 @@ var Types = []Type{
 	fact[BudgetRaised](External, "budget.raised"),
 	fact[CallAnswered](External, "call.answered"),
 	fact[MessageReceived](External, "message.received"),
+	fact[CallResolved](External, "call.resolved"),
 
 	fact[BudgetReserved](Opening, "budget.reserved"),
 	fact[BudgetRefused](Opening, "budget.refused"),
@@ -94,6 +96,7 @@ var Types = []Type{
 	outside[MessageRun](Command, "run.message"),
 	outside[TopUpBudget](Command, "budget.topup"),
 	outside[SettleCall](Command, "call.settle"),
+	outside[ResolveCall](Command, "call.resolve"),
 
 	outside[RunStartedData](Public, "run.started"),
 	outside[RunTextData](Public, "run.text"),

@@ -17,13 +17,13 @@ func TestCodecTable(t *testing.T) {
 	want := []string{
 		"opening dev.agentruntime.log.run.admitted", "opening dev.agentruntime.log.run.claimed", "opening dev.agentruntime.log.command.accepted",
 		"owner dev.agentruntime.log.checkpoint.committed", "owner dev.agentruntime.log.window.compacted", "owner dev.agentruntime.log.model.switched",
-		"owner dev.agentruntime.log.run.parked", "owner dev.agentruntime.log.run.released",
+		"owner dev.agentruntime.log.callbacks.recorded", "owner dev.agentruntime.log.run.parked", "owner dev.agentruntime.log.run.released",
 		"owner dev.agentruntime.log.run.completed", "owner dev.agentruntime.log.run.failed", "owner dev.agentruntime.log.run.cancelled",
 		"external dev.agentruntime.log.child.settled", "external dev.agentruntime.log.cancel.requested", "external dev.agentruntime.log.timer.fired",
-		"external dev.agentruntime.log.budget.raised", "external dev.agentruntime.log.call.answered", "external dev.agentruntime.log.message.received",
+		"external dev.agentruntime.log.budget.raised", "external dev.agentruntime.log.call.answered", "external dev.agentruntime.log.message.received", "external dev.agentruntime.log.call.resolved",
 		"opening dev.agentruntime.log.budget.reserved", "opening dev.agentruntime.log.budget.refused", "opening dev.agentruntime.log.budget.settled", "opening dev.agentruntime.log.budget.topped_up",
 		"command dev.agentruntime.run.start", "command dev.agentruntime.run.continue", "command dev.agentruntime.run.retry", "command dev.agentruntime.run.cancel",
-		"command dev.agentruntime.run.message", "command dev.agentruntime.budget.topup", "command dev.agentruntime.call.settle",
+		"command dev.agentruntime.run.message", "command dev.agentruntime.budget.topup", "command dev.agentruntime.call.settle", "command dev.agentruntime.call.resolve",
 		"public dev.agentruntime.run.started", "public dev.agentruntime.run.text", "public dev.agentruntime.run.progress", "public dev.agentruntime.run.completed", "public dev.agentruntime.run.failed",
 		"public dev.agentruntime.run.cancelled", "public dev.agentruntime.run.rejected", "public dev.agentruntime.call.dispatched", "public dev.agentruntime.call.settled",
 	}

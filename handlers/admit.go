@@ -32,6 +32,7 @@ const (
 	RejectNoCall      = "unknown_call"    // call.settle of what is no deferred call of the run
 	RejectSettled     = "call_settled"    // call.settle of a call that is not open any more
 	RejectDenied      = "denied"          // call.settle without the call's token
+	RejectNotUnknown  = "not_unknown"     // call.resolve of a callback whose effect is not unknown
 	RejectNoBudget    = "no_budget"       // budget.topup of a limit that the run does not have
 	RejectUnsupported = "unsupported"     // the definition asks for what this release does not do
 )
@@ -96,6 +97,7 @@ var commands = map[string]func(*admission, context.Context) (*Admission, error){
 	events.TypeFor[events.MessageRun]().Name:  (*admission).tell,
 	events.TypeFor[events.TopUpBudget]().Name: (*admission).topUp,
 	events.TypeFor[events.SettleCall]().Name:  (*admission).settle,
+	events.TypeFor[events.ResolveCall]().Name: (*admission).resolve,
 }
 
 // admission is one command on its way into the log.

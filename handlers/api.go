@@ -35,13 +35,14 @@ const (
 	VerbGet         = "run.get"
 	VerbList        = "run.list"
 	VerbEvents      = "run.events"
+	VerbResolve     = "call.resolve"
 	VerbAgentsApply = "agents.apply"
 	VerbAgentsList  = "agents.list"
 	VerbFilePut     = "file.put"
 )
 
 // Verbs lists every verb.
-var Verbs = []string{VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbGet, VerbTree, VerbList, VerbEvents, VerbCalls, VerbSettle, VerbTopUp, VerbBudget, VerbAgentsApply, VerbAgentsList, VerbFilePut}
+var Verbs = []string{VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbGet, VerbTree, VerbList, VerbEvents, VerbCalls, VerbSettle, VerbResolve, VerbTopUp, VerbBudget, VerbAgentsApply, VerbAgentsList, VerbFilePut}
 
 // APIError is a typed answer: what went wrong, in one stable word and for
 // people.
@@ -128,7 +129,7 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 		return nil, err
 	}
 	switch verb {
-	case VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbTopUp, VerbSettle:
+	case VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbTopUp, VerbSettle, VerbResolve:
 		return a.command(ctx, namespace, verb, header, data)
 	case VerbGet:
 		var r RunRequest

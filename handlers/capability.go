@@ -79,6 +79,11 @@ var _ runtime.Backend = (*backend)(nil)
 // Call implements runtime.Backend. The lease is checked right before the
 // request leaves.
 func (b *backend) Call(ctx context.Context, c *runtime.Callback) (json.RawMessage, error) {
+	return b.send(ctx, c, b.header(c))
+}
+
+// send makes one request for a callback.
+func (b *backend) send(ctx context.Context, c *runtime.Callback, header map[string]string) (json.RawMessage, error) {
 	name := c.Capability.Name
 	if !slices.Contains(b.run.Admitted.Capabilities, name) {
 		return nil, &runtime.DeniedError{Reason: "the run was not granted " + name}
@@ -96,7 +101,11 @@ func (b *backend) Call(ctx context.Context, c *runtime.Callback) (json.RawMessag
 	began := b.host.Now()
 	call, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	answer, err := b.carry(call, &Request{Capability: c.Capability, Header: b.header(c), Input: c.Input})
+	request := &Request{Capability: c.Capability, Header: header, Input: c.Input}
+	answer, err := b.carry(call, request)
+	for c.Again && errors.Is(err, ErrNoService) && b.host.Pause(call, againPause) == nil {
+		answer, err = b.carry(call, request)
+	}
 	answer, attached, bad := ReadAnswer(answer)
 	out, outcome, err := b.read(name, timeout, answer, err)
 	if err == nil {
@@ -109,11 +118,8 @@ func (b *backend) Call(ctx context.Context, c *runtime.Callback) (json.RawMessag
 		outcome = "accepted"
 	}
 	b.host.Meter.CallMade(name, outcome, b.host.Now().Sub(began))
-	switch {
-	case accepted:
+	if accepted {
 		return b.await(ctx, c)
-	case c.Direct && (outcome == "timeout" || outcome == "lost") && c.Capability.Effect != events.EffectRead:
-		return nil, &runtime.UnknownError{Reason: err.Error()}
 	}
 	return out, err
 }
@@ -125,7 +131,7 @@ func (b *backend) header(c *runtime.Callback) map[string]string {
 		HeaderRun:        b.run.ID,
 		HeaderCall:       c.CallID,
 		HeaderIndex:      index,
-		HeaderKey:        b.namespace + "/" + b.run.ID + "/" + c.CallID + "/" + index,
+		HeaderKey:        idempotencyKey(b.namespace, b.run.ID, c.CallID, c.Index),
 		HeaderEpoch:      strconv.FormatUint(b.epoch, 10),
 		HeaderCapability: c.Capability.Name,
 	}
@@ -144,15 +150,15 @@ func (b *backend) read(name string, timeout time.Duration, answer []byte, err er
 	var refused *ServiceError
 	switch {
 	case errors.Is(err, ErrNoService):
-		return nil, "no_service", fmt.Errorf("%s was not called: %w", name, b.masked(err))
+		return nil, "no_service", &runtime.CallbackError{Outcome: events.OutcomeSkipped, Err: fmt.Errorf("%s was not called: %w", name, b.masked(err))}
 	case errors.As(err, &refused):
 		return nil, "error", fmt.Errorf("%s failed: %s", name, b.host.Redactor.Redact(refused.Error()))
 	case errors.Is(err, ErrTooLarge):
 		return nil, "too_large", fmt.Errorf("%s was carried out, but its answer has more than %d bytes", name, MaxAnswer)
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, "timeout", fmt.Errorf("%s did not answer within %s; whether it took effect is not known", name, timeout)
+		return nil, "timeout", &runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: fmt.Errorf("%s did not answer within %s; whether it took effect is not known", name, timeout)}
 	case err != nil:
-		return nil, "lost", fmt.Errorf("the answer of %s was lost; whether it took effect is not known: %w", name, b.masked(err))
+		return nil, "lost", &runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: fmt.Errorf("the answer of %s was lost; whether it took effect is not known: %w", name, b.masked(err))}
 	case len(answer) > MaxAnswer:
 		return nil, "too_large", fmt.Errorf("%s was carried out, but its answer has %d bytes, more than %d", name, len(answer), MaxAnswer)
 	case len(answer) == 0:

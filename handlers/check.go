@@ -158,7 +158,23 @@ func CheckCapability(c *events.Capability) error {
 	}
 	checkExposure(c, wrong)
 	checkRoute(c, wrong)
+	checkStatus(c, wrong)
 	return errors.Join(errs...)
+}
+
+// checkRoute checks a route that stands in a field.
+// checkStatus checks the route that tells what became of a callback.
+func checkStatus(c *events.Capability, wrong func(field, format string, args ...any)) {
+	if c.Status == nil {
+		return
+	}
+	if c.Effect != events.EffectWrite {
+		wrong("status", "is for a write: nobody asks what became of a read, and what is idempotent is sent again")
+	}
+	asked := events.Capability{Name: c.Name, Effect: events.EffectRead, Route: *c.Status}
+	checkRoute(&asked, func(field, format string, args ...any) {
+		wrong("status"+strings.TrimPrefix(field, "route"), format, args...)
+	})
 }
 
 func isCapabilityName(name string) bool {

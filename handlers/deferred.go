@@ -1,11 +1,9 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -104,7 +102,7 @@ func (b *backend) await(ctx context.Context, c *runtime.Callback) (json.RawMessa
 		return nil, fatalWait(err)
 	case answer == nil:
 		b.store.givenUp = c.CallID
-		return nil, &runtime.UnknownError{Reason: fmt.Sprintf("Known: %s accepted the call and did not answer by %s. Not known: whether it still takes effect; an answer that comes now is not heard. First find out, by reading, what is there.",
+		return nil, &runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: fmt.Errorf("Known: %s accepted the call and did not answer by %s. Not known: whether it still takes effect; an answer that comes now is not heard. First find out, by reading, what is there.",
 			c.Capability.Name, deadline.Format(time.RFC3339))}
 	case answer.Error != "":
 		return nil, fmt.Errorf("%s failed: %s", c.Capability.Name, b.host.Redactor.Redact(answer.Error))
@@ -276,18 +274,9 @@ func (a *admission) counted(ctx context.Context, key events.Key, run, id string)
 	return false, nil
 }
 
-// CallsRequest is what call.list is asked: the open deferred calls of a
-// namespace.
-type CallsRequest struct {
-	Open  bool   `json:"open"`
-	Agent string `json:"agent,omitempty"`
-	After string `json:"after,omitempty"` // Next of the page before
-	Limit int    `json:"limit,omitempty"`
-}
-
-// CallsAnswer is what call.list answers. Next, when there are more, is what
-// CallsRequest.After of the next page is.
-type CallsAnswer struct {
+// OpenCallsAnswer is what call.list answers of open calls. Next, when there are
+// more, is what CallsRequest.After of the next page is.
+type OpenCallsAnswer struct {
 	Calls []OpenCall `json:"calls"`
 	Next  string     `json:"next,omitempty"`
 }
@@ -305,57 +294,28 @@ type OpenCall struct {
 // maxShownInput bounds the input of a call in a list, in bytes.
 const maxShownInput = 16 << 10
 
-func (a *API) calls(ctx context.Context, namespace string, data []byte) (any, error) {
-	var r CallsRequest
-	if err := decode(data, &r); err != nil {
-		return nil, err
-	}
-	if !r.Open {
-		return nil, &APIError{RejectMalformed, "say which calls: open"}
-	}
-	f := Filter{State: []projector.State{projector.StateParked}, Reason: events.ParkCall, Agent: r.Agent, After: r.After, Limit: r.Limit}
-	if err := f.Validate(); err != nil {
-		return nil, err
-	}
-	rows, next, err := a.Lister.List(ctx, namespace, f)
-	if err != nil {
-		return nil, err
-	}
-	answer := CallsAnswer{Calls: []OpenCall{}, Next: next}
-	for _, row := range rows {
-		call, err := a.openCall(ctx, namespace, row.Run)
-		if err != nil {
-			return nil, err
-		}
-		if call != nil {
-			answer.Calls = append(answer.Calls, *call)
-		}
-	}
-	return answer, nil
-}
-
-// openCall returns the deferred call that a run waits for, or nil.
-func (h *Host) openCall(ctx context.Context, namespace, run string) (*OpenCall, error) {
+// openCalls returns the deferred call that a run waits for, if it does.
+func (h *Host) openCalls(ctx context.Context, namespace, run string) ([]OpenCall, error) {
 	key, err := events.KeyOfRun(namespace, run)
 	if err != nil {
 		return nil, err
 	}
-	var call *OpenCall
-	err = h.Fold(ctx, key, 0, func(s *projector.Session) error {
-		r := s.Run(run)
-		if r == nil || r.State != projector.StateParked || r.Wait.Reason != events.ParkCall || r.Answer != nil || r.Checkpoint == nil {
-			return nil
-		}
-		call = &OpenCall{Run: run, Call: r.Wait.CallID, Agent: r.Admitted.Agent, Capability: r.Wait.Capability, Deadline: r.Wait.Deadline}
-		for _, c := range r.Checkpoint.Calls {
-			if c.ID == call.Call && len(c.Arguments) <= maxShownInput {
-				call.Input = runtime.RedactJSON(h.Redactor, bytes.Clone(c.Arguments))
-			}
-		}
-		return nil
-	})
-	if errors.Is(err, events.ErrNotFound) {
+	s, err := h.Latest(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	r := s.Run(run)
+	switch {
+	case r == nil:
+		return nil, fmt.Errorf("run %s in namespace %s: %w", run, namespace, events.ErrNotFound)
+	case r.State != projector.StateParked || r.Wait.Reason != events.ParkCall || r.Answer != nil || r.Checkpoint == nil:
 		return nil, nil
 	}
-	return call, err
+	call := OpenCall{Run: run, Call: r.Wait.CallID, Agent: r.Admitted.Agent, Capability: r.Wait.Capability, Deadline: r.Wait.Deadline}
+	for _, c := range r.Checkpoint.Calls {
+		if c.ID == call.Call && len(c.Arguments) <= maxShownInput {
+			call.Input = runtime.RedactJSON(h.Redactor, c.Arguments)
+		}
+	}
+	return []OpenCall{call}, nil
 }

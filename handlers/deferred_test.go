@@ -146,7 +146,7 @@ func TestAnOperatorSettlesADeferredCallWithoutItsToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	calls := listed.(handlers.CallsAnswer).Calls
+	calls := listed.(handlers.OpenCallsAnswer).Calls
 	if len(calls) != 1 || calls[0].Run != run || calls[0].Call != "call_0_0" || calls[0].Capability != "desk.approve" || string(calls[0].Input) != `{"seat":4}` {
 		t.Errorf("the open calls are %+v", calls)
 	}
@@ -159,7 +159,7 @@ func TestAnOperatorSettlesADeferredCallWithoutItsToken(t *testing.T) {
 		t.Errorf("the call came to %s %s", outcome, text)
 	}
 	listed, err = api.Handle(t.Context(), "ns", handlers.VerbCalls, nil, []byte(`{"open":true}`))
-	if err != nil || len(listed.(handlers.CallsAnswer).Calls) != 0 {
+	if err != nil || len(listed.(handlers.OpenCallsAnswer).Calls) != 0 {
 		t.Errorf("the open calls are %+v, %v", listed, err)
 	}
 }

@@ -74,6 +74,16 @@
 // Rejected was to wait for the answer of a call whose acceptance was lost in a
 // crash: it may never have been made, and an unknown outcome says so at once.
 //
+// # Callbacks
+//
+// What a script calls is recorded under the claim (callbacks.recorded), fenced
+// like a commit: a stale worker cannot announce a callback, and so does not send
+// it. The fold keeps the journal of the script that is under way and drops it with
+// the result of its call. Callbacks whose effect stays unknown are kept, the
+// newest projector.MaxUnknown of a session, until an operator settles them
+// (call.resolved). The first answer counts; the model is told at its next
+// boundary, or with the next run of the session.
+//
 // # Budgets
 //
 // A budget is counted on one ledger for each tree, beside the log of the root.

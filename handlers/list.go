@@ -22,9 +22,10 @@ type Filter struct {
 	Parent    string            `json:"parent,omitempty"` // run id
 	Root      string            `json:"root,omitempty"`   // run id
 	Reason    string            `json:"reason,omitempty"`
-	Stuck     bool              `json:"stuck,omitempty"` // only runs that nothing will wake
-	Limit     int               `json:"limit,omitempty"` // 0: 1,000, which is the most
-	After     string            `json:"after,omitempty"` // what the page before returned as next
+	Stuck     bool              `json:"stuck,omitempty"`   // only runs that nothing will wake
+	Unknown   bool              `json:"unknown,omitempty"` // only runs of whose callbacks an effect is not known
+	Limit     int               `json:"limit,omitempty"`   // 0: 1,000, which is the most
+	After     string            `json:"after,omitempty"`   // what the page before returned as next
 }
 
 // Age is how long ago a run was admitted, as people write it: 90s, 15m, 72h.

@@ -12,7 +12,7 @@ import (
 
 // testStore runs the loop's store suite over a log.
 func testStore(t *testing.T, open func() *handlerstest.World) {
-	runtimetest.TestStore(t, func(t *testing.T) (runtime.Store, func() runtime.Store) {
+	fresh := func(t *testing.T) (runtime.Store, func() runtime.Store) {
 		w := open()
 		worker := w.Start(t.Context(), nil)
 		v := agent()
@@ -29,7 +29,9 @@ func testStore(t *testing.T, open func() *handlerstest.World) {
 			return s
 		}
 		return open(), open
-	})
+	}
+	runtimetest.TestStore(t, fresh)
+	runtimetest.TestJournal(t, fresh)
 }
 
 func TestStoreInMemory(t *testing.T) { testStore(t, inMemory) }

@@ -144,6 +144,8 @@ func wholeHistory(t *testing.T) *history {
 	h := begun(t)
 	h.append(t, "", s["command.accepted"])
 	h.append(t, run1, s["child.settled"])
+	h.append(t, run1, s["callbacks.recorded"])
+	h.append(t, run1, s["call.resolved"])
 	h.commit(t, settle(4, 1, events.OutcomeOK, "started", 2))
 	h.append(t, run1, s["run.parked"])
 	h.append(t, run1, events.TimerFired{CallID: "call_2", Deadline: ofWait})

@@ -114,6 +114,8 @@ func begun(t rapid.TB) *history {
 	calls[0].State = events.CallDispatched
 	h.commit(t, events.CheckpointDelta{Revision: 2, Steps: 1, Phase: string(projector.PhaseCalls), Append: []events.Message{response}, Calls: &calls,
 		UsedIDs: []string{"call_0", "call_1", "call_2"}, Usage: events.Usage{Input: 100, Output: 10}, Guard: &events.Guard{LastCall: "x", Repeats: 3}}, child("call_0", left))
+	h.append(t, run1, events.CallbacksRecorded{CallID: "call_0", Made: []events.CallbackMade{{Index: 0, Capability: "desk.book", Effect: events.EffectWrite, Key: "k", Input: raw(`{"seat":1}`)}},
+		Done: []events.CallbackDone{{Index: 0, Outcome: events.OutcomeUnknown, Text: "no answer"}}})
 	h.commit(t, settle(3, 0, events.OutcomeOK, "started", 1), child("call_1", right))
 	return h
 }
@@ -163,6 +165,8 @@ func samples() map[string]any {
 		"command.accepted":     events.CommandAccepted{Command: "dev.agentruntime.run.continue", Session: "s1", Run: run1},
 		"checkpoint.committed": events.CheckpointCommitted{Delta: events.CheckpointDelta{Revision: 4, Steps: 1}},
 		"window.compacted":     events.WindowCompacted{Window: []events.Message{events.Text("summary", events.RoleUser, "What was.")}},
+		"callbacks.recorded":   events.CallbacksRecorded{CallID: "call_1", Made: []events.CallbackMade{{Index: 0, Capability: "desk.list", Effect: events.EffectRead}}},
+		"call.resolved":        events.CallResolved{CallID: "call_0", Index: 0, As: events.ResolvedDone, Result: raw(`{"seat":1}`)},
 		"run.parked":           events.RunParked{CallID: "call_2", Dependencies: []string{left, right}, Deadline: &ofWait, Reason: events.ParkChildren},
 		"model.switched":       events.ModelSwitched{From: "a/x", To: "b/y", Reason: events.SwitchDenied, Note: "no"},
 		"run.released":         events.RunReleased{Reason: "drain", Failed: 1},

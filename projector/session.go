@@ -115,6 +115,9 @@ type Run struct {
 	Heard    []string                `json:"heard,omitempty"`    // ids of all messages
 	Raises   uint64                  `json:"raises,omitempty"`   // of the ledger, as far as told
 	Answer   *events.CallAnswered    `json:"answer,omitempty"`   // to the deferred call that is open
+
+	Script  *Script           `json:"script,omitempty"`  // the journal of the script that is under way
+	Unknown []UnknownCallback `json:"unknown,omitempty"` // see MaxUnknown
 }
 
 // Child is a call that may have started a child run, and how that one ended.
@@ -240,6 +243,9 @@ func (s *Session) apply(r *events.Record, payload any) {
 	case events.CommandAccepted:
 		s.Accepts = append(s.Accepts, Accepted{p, r.Sequence})
 		return
+	case events.CallResolved:
+		s.resolved(r.Run, &p)
+		return
 	case events.CancelRequested:
 		if s.Run(r.Run) == nil && s.early(r.Run) < 0 {
 			s.Early = append(s.Early, EarlyCancel{p, r.Run})
@@ -258,6 +264,8 @@ func (s *Session) apply(r *events.Record, payload any) {
 		}
 		run.told(p.Told)
 		s.advance(run, &p.Delta)
+	case events.CallbacksRecorded:
+		run.record(&p)
 	case events.WindowCompacted:
 		s.Window = p.Window
 	case events.ModelSwitched:
@@ -342,6 +350,7 @@ func (s *Session) end(run *Run, state State, reason string, rec *events.Record) 
 	s.closeCalls(run)
 	s.Window = append(s.Window, run.Messages...)
 	run.State, run.Reason, run.EndedAt, run.EndedSeq = state, reason, rec.Time, rec.Sequence
+	s.closeScript(run)
 	run.Wait, run.Wanted, run.Missing, run.Timer, run.Messages, run.Heard, run.Answer = nil, 0, 0, nil, nil, nil, nil
 	for i := range run.Children {
 		c := &run.Children[i]
@@ -461,6 +470,7 @@ func (s *Session) advance(run *Run, d *events.CheckpointDelta) {
 	s.Window = append(s.Window, d.Append...)
 	run.deliver(d.Append)
 	run.unopened(d.Settle)
+	s.closeScript(run)
 }
 
 // deliver forgets the messages that are part of the transcript now.
@@ -480,28 +490,6 @@ func (r *Run) unopened(changed []events.CallChange) {
 		}
 		id := r.Checkpoint.Calls[c.Index].ID
 		r.Children = slices.DeleteFunc(r.Children, func(c Child) bool { return c.CallID == id })
-	}
-}
-
-// closeCalls gives every call of an interrupted response its one result, so
-// that the conversation can be continued: a call whose predispatch was
-// committed and that is never made again is unknown, the others were skipped.
-func (s *Session) closeCalls(run *Run) {
-	c := run.Checkpoint
-	if c == nil || c.Phase != PhaseCalls {
-		return
-	}
-	for _, call := range c.Calls {
-		switch {
-		case call.State == events.CallDispatched && events.Redriven(call.Name):
-			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeSkipped,
-				"The run ended while this call was under way. A child that it may have started was asked to stop."))
-		case call.State == events.CallDispatched:
-			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeUnknown,
-				"The run ended while this call was under way. Whether it took effect is not known. Check before you repeat it."))
-		case call.State == events.CallPending:
-			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeSkipped, "The run ended before this call was made."))
-		}
 	}
 }
 

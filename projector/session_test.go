@@ -237,7 +237,7 @@ func TestFactsAboutARunThatIsNotTheCurrentOneChangeNothing(t *testing.T) {
 		h := begun(t)
 		h.append(t, run1, events.RunCancelled{Reason: "asked"})
 		before := h.fold(t)
-		if !external(payload) {
+		if !external(payload) || name == "call.resolved" { // which settles what an ended run left unknown
 			continue
 		}
 		h.append(t, run1, payload)

@@ -25,14 +25,15 @@ type Summary struct {
 	Spent   []events.ModelUsage `json:"spent,omitempty"` // Usage by model
 	Labels  map[string]string   `json:"labels,omitempty"`
 	Worker  string              `json:"worker,omitempty"`
-	Wake    string              `json:"wake,omitempty"` // of a run that has not ended: what it goes on with
+	Wake    string              `json:"wake,omitempty"`    // of a run that has not ended: what it goes on with
+	Unknown int                 `json:"unknown,omitempty"` // callbacks whose effect is not known
 }
 
 // Summary returns the run in one line.
 func (r *Run) Summary() Summary {
 	session, _ := events.SessionOf(r.ID) // an admitted run's id was checked
 	s := Summary{Run: r.ID, Session: session, Agent: r.Admitted.Agent, State: r.State, Reason: r.Reason, Parent: r.Parent, Root: r.Root,
-		Started: r.AdmittedAt, Labels: r.Admitted.Labels, Worker: r.Worker, Spent: slices.Clone(r.Spent)}
+		Started: r.AdmittedAt, Labels: r.Admitted.Labels, Worker: r.Worker, Spent: slices.Clone(r.Spent), Unknown: len(r.Unknown)}
 	if !r.EndedAt.IsZero() {
 		s.Ended = &r.EndedAt
 	}

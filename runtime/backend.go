@@ -35,11 +35,14 @@ type Callback struct {
 	Input      json.RawMessage
 
 	// Direct is set on a call of the model's own. Its Call may return ErrWaiting
-	// when the service settles it later, and *UnknownError.
+	// when the service settles it later.
 	Direct bool
 	// Attach adds a file that the answer came with to the result of the call that
 	// CallID names. An error says why it is not taken, and takes nothing.
 	Attach func(a Attachment) error
+	// Again marks a callback that an interrupted attempt may have sent: it is
+	// sent once more with the same key, or only asked about.
+	Again bool
 }
 
 // Sink is told what the model says, for people who watch. It is no journal:

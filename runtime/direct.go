@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -99,49 +100,52 @@ func (b *toolbox) isDirect(name string) bool {
 	return t != nil && t.capability != nil
 }
 
-// fits checks an answer against the capability's output schema.
-func (c *boundCapability) fits(output json.RawMessage) error {
-	if c.output == nil {
-		return nil
-	}
-	if err := c.output.Validate(output); err != nil {
-		return fmt.Errorf("%s was carried out, but its answer does not fit its output schema: %w", c.Name, err)
-	}
-	return nil
-}
-
 // direct carries out a call of a capability by the model itself. One that an
 // earlier attempt dispatched is made again only when nobody knows what became of
 // it and its effect allows.
 func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapability, again bool) (outcome, error) {
 	host := &callbacks{loop: l, call: call.ID}
 	made := &Callback{CallID: call.ID, Capability: c.Capability, Input: call.Arguments, Attach: host.attach, Direct: true}
-	output, err := l.callOnce(ctx, made, again)
-	if err == nil {
-		if err := l.keepFiles(ctx, host); err != nil {
-			return outcome{}, err
-		}
-		if len(output) == 0 {
-			output = json.RawMessage(`null`)
-		}
-		err = c.fits(output)
-	}
-	if err != nil {
+	output, err := c.checked(l.callOnce(ctx, made, again))
+	var typed *CallbackError
+	switch {
+	case errors.As(err, &typed) && typed.Outcome == events.OutcomeUnknown && c.Effect != events.EffectRead && ctx.Err() == nil:
+		return outcome{events.OutcomeUnknown, "Unknown outcome. " + typed.Error()}, nil
+	case err != nil:
 		return toolError(ctx, err)
+	}
+	if err := l.keepFiles(ctx, host); err != nil {
+		return outcome{}, err
 	}
 	return outcome{events.OutcomeOK, string(output)}, nil
 }
 
+// callOnce makes the call, unless what became of it is known or must stay open.
 func (l *loop) callOnce(ctx context.Context, c *Callback, again bool) (json.RawMessage, error) {
-	if again {
-		if r, ok := l.in.Backend.(Recaller); ok {
-			if output, known, err := r.Recall(ctx, c); known || err != nil {
-				return output, err
-			}
-		}
-		if !c.Capability.Effect.Repeatable() {
-			return nil, &UnknownError{"Known: the worker that was to call " + c.Capability.Name + " stopped before its answer was stored. Not known: whether the call was made, and what it did. Do not simply repeat it: first find out, by reading, what is there."}
+	if !again {
+		return l.in.Backend.Call(ctx, c)
+	}
+	if r, ok := l.in.Backend.(Recaller); ok {
+		if output, known, err := r.Recall(ctx, c); known || err != nil {
+			return output, err
 		}
 	}
-	return l.in.Backend.Call(ctx, c)
+	c.Again = true
+	inquirer, asks := l.in.Backend.(Inquirer)
+	switch {
+	case c.Capability.Effect.Repeatable():
+		return l.in.Backend.Call(ctx, c)
+	case c.Capability.Status != nil && asks:
+		status, err := inquirer.Status(ctx, c)
+		var fatal FatalToolError
+		switch {
+		case err != nil && (ctx.Err() != nil || errors.As(err, &fatal)):
+			return nil, err
+		case err == nil && status.State == StatusDone:
+			return status.Result, nil
+		case err == nil && status.State == StatusNotDone:
+			return nil, fmt.Errorf("%s was not carried out: the worker that was to call it stopped", c.Capability.Name)
+		}
+	}
+	return nil, &CallbackError{events.OutcomeUnknown, errors.New("Known: the worker that was to call " + c.Capability.Name + " stopped before its answer was stored. Not known: whether the call was made, and what it did. Do not simply repeat it: first find out, by reading, what is there.")}
 }

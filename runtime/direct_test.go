@@ -104,7 +104,7 @@ func TestTheModelIsToldHowItsOwnCallFailed(t *testing.T) {
 		text    string
 	}{
 		{"an error", failing(errClosed), events.OutcomeError, "the desk is closed"},
-		{"an open outcome", failing(&runtime.UnknownError{Reason: "The desk went silent."}), events.OutcomeUnknown, "The desk went silent."},
+		{"an open outcome", failing(&runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: errors.New("The desk went silent.")}), events.OutcomeUnknown, "The desk went silent."},
 		{"a refusal", failing(&runtime.DeniedError{Reason: "not yours"}), events.OutcomeDenied, "not yours"},
 		{"the wrong shape", reply(`{"booked":"yes"}`), events.OutcomeError, "was carried out"},
 		{"nothing", reply(``), events.OutcomeError, "was carried out"},

@@ -27,6 +27,24 @@
 // committed and its result is not, and with a commit of its own the predispatch
 // would precede the call by just as much.
 //
+// A store that is a Journal keeps a journal of the callbacks of a script as well:
+//
+//	predispatch      before a callback that may change something is sent; a read
+//	                 does not wait, and its record is part of the next append
+//	outcome          part of the next append, or of one to spare
+//
+// This costs at most one append for each callback, and nothing once the call has
+// its result: what is not recorded then, the result tells. After a crash the
+// model is told what finished, with results, and what is not known. Before that,
+// whatever can be found out without the script is: a callback that is idempotent
+// is sent again with the same key, the service of a write that has a status is
+// asked, and both are recorded. Reads have no effect that could be unknown. The
+// outcome of the call itself stays unknown: what the script returned is.
+//
+// Rejected was to append each outcome at once: it doubles the appends of a script
+// that makes one callback after the other, to know of the newest one a moment
+// earlier.
+//
 // After a crash, a call that was dispatched and has no result is not made again
 // when it is run_js, get_calls or cancel_calls: its outcome is committed as
 // unknown, in words for the model. spawn, continue_agent, wait_calls and

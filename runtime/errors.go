@@ -27,14 +27,6 @@ type DeniedError struct {
 
 func (e *DeniedError) Error() string { return "denied: " + e.Reason }
 
-// UnknownError is a call of which it is not known whether it took effect. The
-// call's outcome is unknown.
-type UnknownError struct {
-	Reason string // what is known and what is not, and what to do, in whole sentences
-}
-
-func (e *UnknownError) Error() string { return e.Reason }
-
 // InputError reports an Input that cannot be run. Nothing was done.
 type InputError struct {
 	Field  string

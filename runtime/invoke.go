@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -85,9 +83,10 @@ func (l *loop) runJS(ctx context.Context, call *events.ToolCall) (o outcome, err
 	if err != nil {
 		return outcome{}, fmt.Errorf("start a script executor: %w", err)
 	}
+	attempt := ctx
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	host := &callbacks{loop: l, call: call.ID, stop: stop}
+	host := l.callbacks(attempt, call.ID, stop)
 	defer func() {
 		if err := executor.Close(); err != nil {
 			l.cleanup = errors.Join(l.cleanup, fmt.Errorf("close the executor of call %s: %w", call.ID, err))
@@ -100,16 +99,20 @@ func (l *loop) runJS(ctx context.Context, call *events.ToolCall) (o outcome, err
 		}
 	}
 	result, err := executor.Execute(ctx, &Script{Code: args.Code, Bindings: bindings, Call: host.serve, Attach: host.attach, Timeout: l.limits.script})
+	var failed *ScriptError
+	aborted := ctx.Err() != nil || err != nil && !errors.As(err, &failed)
+	recordErr := host.finish(attempt, aborted)
 	if fatal := host.stopped(); fatal != nil {
 		return outcome{}, fatal
 	}
-	if ctx.Err() == nil {
+	if !aborted && recordErr == nil {
 		if err := l.keepFiles(ctx, host); err != nil {
 			return outcome{}, err
 		}
 	}
-	var failed *ScriptError
 	switch {
+	case recordErr != nil && !aborted:
+		return outcome{}, fmt.Errorf("record the callbacks of call %s: %w", call.ID, recordErr)
 	case ctx.Err() != nil:
 		return outcome{}, errors.Join(context.Cause(ctx), err)
 	case errors.As(err, &failed):
@@ -133,110 +136,4 @@ func scriptOutcome(r *ScriptResult) (outcome, error) {
 		return outcome{events.OutcomeError, "The script's value is not JSON: " + err.Error()}, nil
 	}
 	return outcome{events.OutcomeOK, string(text)}, nil
-}
-
-// callbacks serves the callbacks of one script and remembers what became of
-// them.
-type callbacks struct {
-	loop *loop
-	call string
-	stop context.CancelCauseFunc // ends the script
-
-	mu    sync.Mutex
-	made  []callbackState
-	fatal error
-
-	attached []Attachment
-}
-
-type callbackState struct {
-	name string
-	done bool
-	err  error
-}
-
-// serve carries out one callback: granted, valid, dispatched, valid again.
-func (h *callbacks) serve(ctx context.Context, name string, input json.RawMessage) (json.RawMessage, error) {
-	capability, ok := h.loop.box.capabilities[name]
-	if !ok || !capability.InScripts() {
-		return nil, fmt.Errorf("there is no capability %q", name)
-	}
-	if len(input) == 0 {
-		input = json.RawMessage(`null`)
-	}
-	if capability.input != nil {
-		if err := capability.input.Validate(input); err != nil {
-			return nil, fmt.Errorf("%s was not called: its input does not fit the schema: %w", name, err)
-		}
-	}
-	index, err := h.begin(name)
-	if err != nil {
-		return nil, err
-	}
-	output, err := h.loop.in.Backend.Call(ctx, &Callback{CallID: h.call, Index: index, Capability: capability.Capability, Input: input, Attach: h.attach})
-	if len(output) == 0 {
-		output = json.RawMessage(`null`)
-	}
-	if err == nil {
-		err = capability.fits(output)
-	}
-	h.end(index, err)
-	return output, err
-}
-
-// begin counts a callback. After a fatal error none is made.
-func (h *callbacks) begin(name string) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.fatal != nil {
-		return 0, errors.New("the run is being stopped")
-	}
-	h.made = append(h.made, callbackState{name: name})
-	return len(h.made) - 1, nil
-}
-
-func (h *callbacks) end(index int, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.made[index].done, h.made[index].err = true, err
-	var fatal FatalToolError
-	if errors.As(err, &fatal) && h.fatal == nil {
-		h.fatal = err
-		h.stop(err)
-	}
-}
-
-func (h *callbacks) stopped() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.fatal
-}
-
-// explain tells the model of a failed script: what went wrong, what had been
-// done before, and what not to do.
-func (h *callbacks) explain(failed *ScriptError) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var b strings.Builder
-	b.WriteString(failed.Error())
-	for i, c := range h.made {
-		if i == 0 {
-			b.WriteString("\nCallbacks it made:")
-		}
-		switch {
-		case !c.done:
-			fmt.Fprintf(&b, "\n%d. %s: not known whether it took effect", i+1, c.name)
-		case c.err != nil:
-			fmt.Fprintf(&b, "\n%d. %s: failed: %v", i+1, c.name, c.err)
-		default:
-			fmt.Fprintf(&b, "\n%d. %s: finished", i+1, c.name)
-		}
-	}
-	if len(h.made) > 0 {
-		b.WriteString("\nDo not repeat the whole script: what finished has taken effect.")
-	}
-	if len(failed.Logs) > 0 {
-		b.WriteString("\nConsole:\n" + strings.Join(failed.Logs, "\n"))
-	}
-	return b.String()
 }

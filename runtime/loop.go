@@ -67,7 +67,7 @@ func (l *loop) run(ctx context.Context) error {
 		case actDispatch:
 			err = l.commit(ctx, func(c *projector.Checkpoint) { l.advance(c, a.call) })
 		case actUnknown:
-			err = l.settle(ctx, a.call, unknown(l.checkpoint.Calls[a.call].Name))
+			err = l.interrupted(ctx, a.call)
 		case actExecute:
 			err = l.execute(ctx, a.call)
 		}
@@ -375,7 +375,6 @@ func (l *loop) complete(ctx context.Context, k int, call *events.ToolCall) error
 func toolError(ctx context.Context, err error) (outcome, error) {
 	var fatal FatalToolError
 	var denied *DeniedError
-	var open *UnknownError
 	switch {
 	case ctx.Err() != nil:
 		return outcome{}, errors.Join(context.Cause(ctx), err)
@@ -383,8 +382,6 @@ func toolError(ctx context.Context, err error) (outcome, error) {
 		return outcome{}, err
 	case errors.As(err, &denied):
 		return outcome{events.OutcomeDenied, denied.Error()}, nil
-	case errors.As(err, &open):
-		return outcome{events.OutcomeUnknown, "Unknown outcome. " + open.Reason}, nil
 	}
 	return outcome{events.OutcomeError, err.Error()}, nil
 }

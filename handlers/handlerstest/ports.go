@@ -305,6 +305,10 @@ type Services struct {
 	// its number.
 	Answer func(subject string, header map[string]string, data []byte) ([]byte, error)
 
+	// Reached, when set, is called for the nth request, counted from 1, when
+	// it is written down and not answered yet, with the worker that made it.
+	Reached func(n int, by *Worker)
+
 	mu     sync.Mutex
 	Ledger []ServiceCall
 }
@@ -319,10 +323,17 @@ type ServiceCall struct {
 
 // Request implements handlers.Services.
 func (s *Services) Request(_ context.Context, subject string, header map[string]string, data []byte) ([]byte, error) {
+	return s.request(subject, header, data, nil)
+}
+
+func (s *Services) request(subject string, header map[string]string, data []byte, by *Worker) ([]byte, error) {
 	s.mu.Lock()
 	s.Ledger = append(s.Ledger, ServiceCall{subject, header[handlers.HeaderKey], header, slices.Clone(data)})
 	n := len(s.Ledger)
 	s.mu.Unlock()
+	if s.Reached != nil {
+		s.Reached(n, by)
+	}
 	if s.Answer != nil {
 		return s.Answer(subject, header, data)
 	}
@@ -331,12 +342,16 @@ func (s *Services) Request(_ context.Context, subject string, header map[string]
 
 type mortalServices struct {
 	*Services
-	ctx context.Context
+	worker *Worker
 }
 
 func (m mortalServices) Request(ctx context.Context, subject string, header map[string]string, data []byte) ([]byte, error) {
-	if err := context.Cause(m.ctx); err != nil {
+	if err := context.Cause(m.worker.ctx); err != nil {
 		return nil, err
 	}
-	return m.Services.Request(ctx, subject, header, data)
+	answer, err := m.Services.request(subject, header, data, m.worker)
+	if cause := context.Cause(m.worker.ctx); cause != nil {
+		return nil, cause
+	}
+	return answer, err
 }

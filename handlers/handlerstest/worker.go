@@ -84,7 +84,7 @@ func (w *World) Start(ctx context.Context, plan func(a Append) (fault eventstest
 		Work: hinter{worker}, Public: publisher{worker}, Dead: dead{worker}, Redactor: w.Redactor,
 		Now: w.Now, NewID: w.newID, Pause: worker.pause, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Meter: handlers.NoMeter{},
 	}
-	worker.Dispatcher = &handlers.Dispatcher{Host: host, Worker: name, Leases: leases{worker}, Models: models{w}, Executors: w.Executors, Services: mortalServices{w.Services, worker.ctx}, TTL: time.Minute, Tree: w.Tree}
+	worker.Dispatcher = &handlers.Dispatcher{Host: host, Worker: name, Leases: leases{worker}, Models: models{w}, Executors: w.Executors, Services: mortalServices{w.Services, worker}, TTL: time.Minute, Tree: w.Tree}
 	worker.Dispatcher.Prepare()
 	return worker
 }

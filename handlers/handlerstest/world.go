@@ -30,6 +30,7 @@ type World struct {
 	Named     map[string]*runtimetest.Model // models by name, in place of Model
 	Executors *runtimetest.Factory
 	Services  *Services
+	Effects   map[string]events.Effect // of capabilities, by name: what may reach a service twice
 	Redactor  runtime.Redactor
 	Namespace string
 

@@ -62,9 +62,9 @@ func (s *statements) each() map[**sql.Stmt]string {
 		&s.addSession: "INSERT INTO sessions (namespace, session, shard, sequence) VALUES (?, ?, ?, ?) RETURNING id",
 		&s.advance:    "UPDATE sessions SET shard = ?, sequence = ? WHERE id = ?",
 		&s.rows:       "SELECT id, key, body FROM runs WHERE session = ?",
-		&s.add: `INSERT INTO runs (session, key, namespace, state, agent, parent, root, reason, started, stuck, body)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-		&s.change:    "UPDATE runs SET state = ?, reason = ?, stuck = ?, body = ? WHERE id = ?",
+		&s.add: `INSERT INTO runs (session, key, namespace, state, agent, parent, root, reason, started, stuck, unknown, body)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+		&s.change:    "UPDATE runs SET state = ?, reason = ?, stuck = ?, unknown = ?, body = ? WHERE id = ?",
 		&s.drop:      "DELETE FROM runs WHERE id = ?",
 		&s.addLabel:  "INSERT INTO labels (namespace, name, value, started, key, run) VALUES (?, ?, ?, ?, ?, ?)",
 		&s.dropLabel: "DELETE FROM labels WHERE namespace = ? AND name = ? AND value = ? AND started = ? AND key = ?",
@@ -149,7 +149,7 @@ func (w writer) replace(shard int, u *Update) error {
 			return err
 		}
 		if found && sameRun(was, &row) {
-			if _, err := w.exec(w.puts.change, row.State, row.Reason, stuck, body, before.id); err != nil {
+			if _, err := w.exec(w.puts.change, row.State, row.Reason, stuck, row.Unknown, body, before.id); err != nil {
 				return err
 			}
 			continue
@@ -207,7 +207,7 @@ func (w writer) stored(session int64) (map[string]stored, error) {
 func (w writer) add(session int64, namespace string, row *handlers.Row, stuck bool, body []byte) error {
 	var id int64
 	key, started := keyOf(row), nanoseconds(row.Started)
-	err := w.scan(w.puts.add, []any{&id}, session, key, namespace, row.State, row.Agent, row.Parent, row.Root, row.Reason, started, stuck, body)
+	err := w.scan(w.puts.add, []any{&id}, session, key, namespace, row.State, row.Agent, row.Parent, row.Root, row.Reason, started, stuck, row.Unknown, body)
 	if err != nil {
 		return err
 	}

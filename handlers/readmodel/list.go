@@ -118,6 +118,9 @@ func (m *Model) plan(namespace string, f *handlers.Filter) (*query, error) {
 	if f.Stuck {
 		q.and("r.stuck <> 0")
 	}
+	if f.Unknown {
+		q.and("r.unknown <> 0")
+	}
 	if f.Reason != "" {
 		q.and("r.reason = ? AND r.reason <> ''", f.Reason)
 	}
@@ -132,6 +135,8 @@ func (m *Model) plan(namespace string, f *handlers.Filter) (*query, error) {
 		index = "runs_root"
 	case f.Stuck:
 		index = "runs_stuck"
+	case f.Unknown:
+		index = "runs_unknown"
 	case few:
 		index, byState = "runs_state", true
 	case len(labels) > 0:

@@ -39,7 +39,7 @@ var _ handlers.Lister = (*Model)(nil)
 // schemaVersion is of the tables below. The version in the file holds that of
 // the folds too: another fold says something else of the same facts.
 const (
-	schemaVersion = 1
+	schemaVersion = 2
 	fileVersion   = schemaVersion<<16 | projector.FoldVersion
 )
 
@@ -68,6 +68,7 @@ CREATE TABLE runs (
 	reason    TEXT NOT NULL,
 	started   INTEGER NOT NULL, -- in nanoseconds; 0 when it is not known
 	stuck     INTEGER NOT NULL,
+	unknown   INTEGER NOT NULL, -- callbacks whose effect is not known
 	body      BLOB NOT NULL,    -- the row as JSON, without stuck
 	UNIQUE (session, key)
 );
@@ -78,6 +79,7 @@ CREATE INDEX runs_root    ON runs (namespace, root, started, key);
 CREATE INDEX runs_parent  ON runs (namespace, parent, started, key) WHERE parent <> '';
 CREATE INDEX runs_reason  ON runs (namespace, reason, started, key) WHERE reason <> '';
 CREATE INDEX runs_stuck   ON runs (namespace, started, key) WHERE stuck <> 0;
+CREATE INDEX runs_unknown ON runs (namespace, started, key) WHERE unknown <> 0;
 CREATE INDEX runs_unreadable ON runs (session) WHERE state = 'unreadable';
 CREATE TABLE labels (
 	namespace TEXT NOT NULL,

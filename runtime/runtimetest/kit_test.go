@@ -28,3 +28,10 @@ func TestTheControllerInMemoryKeepsThePromises(t *testing.T) {
 		}
 	})
 }
+
+func TestTheJournalOfTheKit(t *testing.T) {
+	runtimetest.TestJournal(t, func(*testing.T) (runtime.Store, func() runtime.Store) {
+		s := runtimetest.Journaled{Store: &runtimetest.Store{}}
+		return s.Take(), s.Take
+	})
+}

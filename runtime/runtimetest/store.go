@@ -58,6 +58,7 @@ type Store struct {
 	window     []json.RawMessage
 	transcript []json.RawMessage
 	compacted  int
+	script     projector.Script // of a Journaled store
 }
 
 var _ runtime.Store = (*Store)(nil)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,51 +16,127 @@ import (
 )
 
 func (a *app) callCommand() *cobra.Command {
-	return group("call", "List and settle calls that wait for an answer", "  agentruntime call list --open\n  agentruntime call settle s3f9…-k2m4x9qa call_1 --output '{\"approved\":true}'",
-		a.callListCommand(), a.callSettleCommand())
+	return group("call", "List and settle what runs have called", "  agentruntime call list --open\n  agentruntime call settle s3f9…-k2m4x9qa call_1 --output '{\"approved\":true}'\n  agentruntime call list --unknown\n  agentruntime call resolve s3f9…-k2m4x9qa call_7 0 --as done",
+		a.callListCommand(), a.callSettleCommand(), a.callResolveCommand())
 }
 
 func (a *app) callListCommand() *cobra.Command {
 	var r handlers.CallsRequest
-	cmd := &cobra.Command{Use: "list", Short: "List the calls that a service has accepted and not settled", Args: cobra.NoArgs,
-		Long:    "list shows the deferred calls that runs wait for: approvals and long jobs. Their runs are parked.",
-		Example: "  agentruntime call list --open\n  agentruntime call list --open --agent travel-desk -o json"}
-	cmd.Flags().BoolVar(&r.Open, "open", false, "the calls that wait for their answer")
+	cmd := &cobra.Command{Use: "list", Short: "List calls that wait for an answer, or whose effect nobody knows", Args: exactly(),
+		Long:    "list shows one of two kinds of calls of capabilities. Open ones were accepted by their service,\nwhich settles them later: approvals and long jobs; call settle answers in its place. Of unknown ones\nnobody knows whether they took effect: a worker or a service went away in the middle. The key is the\none that the service saw. Once you have found out, settle each with call resolve: its run is told.",
+		Example: "  agentruntime call list --open\n  agentruntime call list --unknown\n  agentruntime call list --unknown --run s3f9…-k2m4x9qa -o json"}
+	cmd.Flags().BoolVar(&r.Open, "open", false, "those that wait for their answer")
+	cmd.Flags().BoolVar(&r.Unknown, "unknown", false, "those whose effect is not known")
+	cmd.Flags().StringVar(&r.Run, "run", "", "of this run; of all by default")
 	cmd.Flags().StringVar(&r.Agent, "agent", "", "of runs of this agent")
-	cmd.Flags().StringVar(&r.After, "after", "", "the page after the one that named this")
-	cmd.Flags().IntVar(&r.Limit, "limit", 0, "runs that are looked at for one page; 1000 when 0")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		if !r.Open {
-			return usage(errors.New("say which calls: --open"))
+		if r.Open == r.Unknown {
+			return usage(errors.New("say which: --open lists the calls that wait for an answer, --unknown those whose effect nobody knows"))
+		}
+		if r.Run != "" {
+			if err := events.CheckRun(r.Run); err != nil {
+				return usage(err)
+			}
 		}
 		return a.withClient(func(ctx context.Context, c *client) error {
-			var answer handlers.CallsAnswer
-			if err := c.ask(ctx, handlers.VerbCalls, nil, r, &answer); err != nil {
-				return err
+			if r.Open {
+				return a.openCalls(ctx, c, r)
 			}
-			return a.show(answer, func(w io.Writer) { writeCalls(w, &answer) })
+			return a.unknownCalls(ctx, c, r)
 		})
 	}
 	return cmd
 }
 
-func writeCalls(w io.Writer, answer *handlers.CallsAnswer) {
-	var rows [][]string
-	for _, c := range answer.Calls {
-		until := "the run's end"
-		if c.Deadline != nil {
-			until = c.Deadline.UTC().Format(time.RFC3339)
+// pages asks call.list for page after page: each returns the next one's place.
+func (a *app) pages(ctx context.Context, c *client, r handlers.CallsRequest, page any, next func() string) error {
+	for more := true; more; {
+		if err := c.patiently(ctx, func() error { return c.ask(ctx, handlers.VerbCalls, nil, r, page) }); err != nil {
+			return err
 		}
-		rows = append(rows, []string{c.Run, c.Call, c.Agent, c.Capability, until, string(c.Input)})
+		r.After = next()
+		more = r.After != ""
 	}
-	if len(rows) == 0 && answer.Next == "" {
-		fmt.Fprintln(w, "no call waits for an answer")
-		return
+	return nil
+}
+
+func (a *app) openCalls(ctx context.Context, c *client, r handlers.CallsRequest) error {
+	calls := []handlers.OpenCall{}
+	var page handlers.OpenCallsAnswer
+	err := a.pages(ctx, c, r, &page, func() (next string) {
+		calls, next = append(calls, page.Calls...), page.Next
+		page = handlers.OpenCallsAnswer{}
+		return next
+	})
+	if err != nil {
+		return err
 	}
-	table(w, "RUN CALL AGENT CAPABILITY UNTIL INPUT", rows)
-	if answer.Next != "" {
-		fmt.Fprintf(w, "there may be more: --after %s\n", answer.Next)
+	return a.show(calls, func(w io.Writer) {
+		var rows [][]string
+		for _, call := range calls {
+			until := "the run's end"
+			if call.Deadline != nil {
+				until = call.Deadline.UTC().Format(time.RFC3339)
+			}
+			rows = append(rows, []string{call.Run, call.Call, call.Agent, call.Capability, until, string(call.Input)})
+		}
+		table(w, "RUN CALL AGENT CAPABILITY UNTIL INPUT", rows)
+	})
+}
+
+func (a *app) unknownCalls(ctx context.Context, c *client, r handlers.CallsRequest) error {
+	calls := []handlers.UnknownCall{}
+	var page handlers.CallsAnswer
+	err := a.pages(ctx, c, r, &page, func() (next string) {
+		calls, next = append(calls, page.Calls...), page.Next
+		page = handlers.CallsAnswer{}
+		return next
+	})
+	if err != nil {
+		return err
 	}
+	return a.show(calls, func(w io.Writer) {
+		var rows [][]string
+		for _, call := range calls {
+			rows = append(rows, []string{call.Run, call.Call, strconv.Itoa(call.Index), call.Capability, call.Key, orDefault(call.Reason, "a worker stopped")})
+		}
+		table(w, "RUN CALL INDEX CAPABILITY KEY REASON", rows)
+	})
+}
+
+func (a *app) callResolveCommand() *cobra.Command {
+	var s steering
+	var as, result string
+	cmd := &cobra.Command{Use: "resolve RUN CALL INDEX", Short: "Settle a call whose effect nobody knew", Args: exactly("RUN", "CALL", "INDEX"),
+		Long:    "resolve says what became of a call of a capability that call list --unknown shows. The first answer\ncounts. The model is told before its next answer, or with the next run of the session.",
+		Example: "  agentruntime call resolve s3f9…-k2m4x9qa call_7 0 --as done --result '{\"seat\": 4}'\n  agentruntime call resolve s3f9…-k2m4x9qa call_7 1 --as not-done"}
+	s.register(cmd)
+	cmd.Flags().StringVar(&as, "as", "", "done: it took effect; not-done: it did not and will not")
+	cmd.Flags().StringVar(&result, "result", "", "what it returned, as JSON, when it is done")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		index, err := strconv.Atoi(args[2])
+		switch {
+		case err != nil || index < 0:
+			return usage(fmt.Errorf("INDEX %q is none that call list shows", args[2]))
+		case as != events.ResolvedDone && as != events.ResolvedNotDone:
+			return usage(fmt.Errorf("--as %q: must be %s or %s", as, events.ResolvedDone, events.ResolvedNotDone))
+		case result != "" && !json.Valid([]byte(result)):
+			return usage(errors.New("--result is no JSON; write a text as '\"text\"'"))
+		case result != "" && as != events.ResolvedDone:
+			return usage(errors.New("--result goes with --as done"))
+		}
+		command := events.ResolveCall{Run: args[0], Call: args[1], Index: index, As: as, Result: json.RawMessage(result)}
+		return a.steer(&s, args[0], func(ctx context.Context, c *client) error {
+			admitted, err := c.command(ctx, s.id, command)
+			if err != nil {
+				return err
+			}
+			return a.show(admitted, func(w io.Writer) {
+				fmt.Fprintf(w, "callback %d of call %s of run %s is settled: %s\n", index, args[1], admitted.Run, as)
+			})
+		})
+	}
+	return cmd
 }
 
 func (a *app) callSettleCommand() *cobra.Command {
@@ -68,7 +145,7 @@ func (a *app) callSettleCommand() *cobra.Command {
 		data   events.SettleCall
 		output string
 	)
-	cmd := &cobra.Command{Use: "settle RUN CALL", Short: "Answer a call that its service has accepted", Args: exactly("RUN CALL"),
+	cmd := &cobra.Command{Use: "settle RUN CALL", Short: "Answer a call that its service has accepted", Args: exactly("RUN", "CALL"),
 		Long:    "settle answers a deferred call in its service's place: with an output, which must fit the\ncapability's schema, or with an error, which the model reads. The first answer counts.",
 		Example: "  agentruntime call settle s3f9…-k2m4x9qa call_1 --output '{\"approved\":true}'\n  agentruntime call settle s3f9…-k2m4x9qa call_1 --error 'the budget owner said no'"}
 	s.register(cmd)

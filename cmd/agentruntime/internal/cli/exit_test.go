@@ -34,6 +34,7 @@ var asking = [][]string{
 	{"run", "tree", aRun}, {"run", "cancel", aRun}, {"run", "cancel", aRun, "--wait"}, {"run", "message", aRun, "-m", "go"}, {"run", "retry", aRun}, {"run", "retry", aRun, "--wait"},
 	{"run", "wait", aRun}, {"budget", "show", aRun}, {"budget", "topup", aRun, "--steps", "1"},
 	{"call", "list", "--open"}, {"call", "settle", aRun, "call_1", "--output", "true"},
+	{"call", "list", "--unknown"}, {"call", "list", "--unknown", "--run", aRun}, {"call", "resolve", aRun, "c", "0", "--as", "done"},
 	{"agents", "apply", "--agents", "testdata/agents", "--capabilities", "testdata/capabilities"}, {"agents", "list"},
 }
 

@@ -128,10 +128,15 @@ const listPause = 100 * time.Millisecond
 // away, which takes a moment: it is asked for again as long as one request may
 // take.
 func (c *client) page(ctx context.Context, f *handlers.Filter, page *handlers.ListAnswer) error {
+	return c.patiently(ctx, func() error { return c.ask(ctx, handlers.VerbList, nil, f, page) })
+}
+
+// patiently asks again while the list is not available.
+func (c *client) patiently(ctx context.Context, ask func() error) error {
 	patient, cancel := context.WithTimeout(ctx, c.app.flags.timeout)
 	defer cancel()
 	for {
-		err := c.ask(ctx, handlers.VerbList, nil, f, page)
+		err := ask()
 		var refused *handlers.APIError
 		if !errors.As(err, &refused) || refused.Code != handlers.CodeUnavailable || events.Sleep(patient, listPause) != nil {
 			return err

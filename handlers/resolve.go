@@ -1,0 +1,212 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
+	"github.com/agentruntime/agentruntime/runtime"
+)
+
+// UnknownCall is a callback whose effect is not known, as lists show it.
+type UnknownCall struct {
+	Run        string          `json:"run"`
+	Agent      string          `json:"agent"`
+	Call       string          `json:"call"`
+	Index      int             `json:"index"`
+	Capability string          `json:"capability"`
+	Effect     events.Effect   `json:"effect,omitempty"`
+	Key        string          `json:"key"`             // the idempotency key that its service saw
+	Input      json.RawMessage `json:"input,omitempty"` // absent when it is long
+	Reason     string          `json:"reason,omitempty"`
+}
+
+// CallsRequest is what call.list is asked: either the open deferred calls or the
+// unknown callbacks of one run, or of all of the namespace.
+type CallsRequest struct {
+	Open    bool   `json:"open,omitempty"`
+	Unknown bool   `json:"unknown,omitempty"`
+	Run     string `json:"run,omitempty"`
+	Agent   string `json:"agent,omitempty"`
+	Limit   int    `json:"limit,omitempty"` // runs of a page; 0: 100, which is the most
+	After   string `json:"after,omitempty"` // what the page before returned as next
+}
+
+// CallsAnswer is what call.list answers of unknown callbacks. Next, when there are more, is what After
+// of the next page is.
+type CallsAnswer struct {
+	Calls []UnknownCall `json:"calls"`
+	Next  string        `json:"next,omitempty"`
+}
+
+// maxCallRuns is how many runs one answer of call.list looks at.
+const maxCallRuns = 100
+
+// calls lists open calls or unknown callbacks, those of the newest run first.
+// Which runs have some is as old as the list of runs; what they are is as the log
+// has it.
+func (a *API) calls(ctx context.Context, namespace string, data []byte) (any, error) {
+	var r CallsRequest
+	if err := decode(data, &r); err != nil {
+		return nil, err
+	}
+	if r.Open == r.Unknown {
+		return nil, &APIError{RejectMalformed, "say which calls: either open or unknown"}
+	}
+	filter := Filter{Unknown: r.Unknown, Agent: r.Agent, Limit: orDefault(r.Limit, maxCallRuns), After: r.After}
+	if r.Open {
+		filter.State, filter.Reason = []projector.State{projector.StateParked}, events.ParkCall
+	}
+	if r.Limit < 0 {
+		return nil, filter.invalid("limit", "%d is negative", r.Limit)
+	}
+	if err := filter.Validate(); err != nil {
+		return nil, err
+	}
+	runs, next := []string{r.Run}, ""
+	if r.Run == "" {
+		var rows []Row
+		var err error
+		if rows, next, err = a.Lister.List(ctx, namespace, filter); err != nil {
+			return nil, err
+		}
+		runs = runs[:0]
+		for _, row := range rows {
+			runs = append(runs, row.Run)
+		}
+	}
+	if r.Open {
+		list, err := ofRuns(ctx, namespace, runs, a.openCalls)
+		return OpenCallsAnswer{list, next}, err
+	}
+	list, err := ofRuns(ctx, namespace, runs, a.unknownCalls)
+	return CallsAnswer{list, next}, err
+}
+
+// ofRuns collects what each of the runs has.
+func ofRuns[T any](ctx context.Context, namespace string, runs []string, of func(ctx context.Context, namespace, run string) ([]T, error)) ([]T, error) {
+	all := []T{}
+	for _, run := range runs {
+		found, err := of(ctx, namespace, run)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// unknownCalls lists the unknown callbacks of a run as the log's leader knows it.
+func (h *Host) unknownCalls(ctx context.Context, namespace, run string) ([]UnknownCall, error) {
+	key, err := events.KeyOfRun(namespace, run)
+	if err != nil {
+		return nil, err
+	}
+	s, err := h.Latest(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	r := s.Run(run)
+	if r == nil {
+		return nil, fmt.Errorf("run %s in namespace %s: %w", run, namespace, events.ErrNotFound)
+	}
+	var list []UnknownCall
+	for i := range r.Unknown {
+		c := &r.Unknown[i]
+		u := UnknownCall{Run: run, Agent: r.Admitted.Agent, Call: c.CallID, Index: c.Index, Capability: c.Capability, Effect: c.Effect, Key: c.Key}
+		if len(c.Input) > 0 {
+			u.Input = runtime.RedactJSON(h.Redactor, c.Input)
+		}
+		if c.Done != nil {
+			u.Reason = h.Redactor.Redact(c.Done.Text)
+		}
+		list = append(list, u)
+	}
+	return list, nil
+}
+
+// resolve settles a callback whose effect nobody could know, once: the first
+// answer counts.
+func (a *admission) resolve(ctx context.Context) (*Admission, error) {
+	var data events.ResolveCall
+	if err := strict(a.command.Data, &data); err != nil {
+		return nil, err
+	}
+	switch {
+	case data.As != events.ResolvedDone && data.As != events.ResolvedNotDone:
+		return nil, reject(RejectMalformed, "as is %q; it is done or not-done", bounded(data.As, maxNamed))
+	case data.As == events.ResolvedNotDone && len(data.Result) > 0:
+		return nil, reject(RejectMalformed, "what did not take effect has no result")
+	case len(data.Result) > maxResolved:
+		return nil, reject(RejectMalformed, "the result has %d bytes, more than %d", len(data.Result), maxResolved)
+	case strings.TrimSpace(data.Call) == "":
+		return nil, reject(RejectMalformed, "call is missing")
+	}
+	key, err := a.target(data.Run)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.find(ctx, key, data.Run); err != nil {
+		return nil, err
+	}
+	if err := a.accept(ctx, key, data.Run, true); err != nil {
+		return nil, err
+	}
+	run, err := a.find(ctx, key, data.Run)
+	if err != nil {
+		return nil, err
+	}
+	id := "resolved-" + events.Derive(16, a.cause.Source, a.cause.ID)
+	if run.UnknownCallback(data.Call, data.Index) != nil {
+		fact := events.CallResolved{CallID: data.Call, Index: data.Index, As: data.As, Result: data.Result}
+		if err := a.host.notify(ctx, key, data.Run, id, fact); err != nil {
+			return nil, err
+		}
+	}
+	first, err := a.resolvedBy(ctx, key, &data)
+	if err != nil {
+		return nil, err
+	}
+	if first != id {
+		return nil, reject(RejectNotUnknown, "callback %d of call %s of run %s is not one whose effect is unknown: it has an outcome, was settled before, or was never made; \"call list --unknown\" shows those that are", data.Index, bounded(data.Call, maxNamed), data.Run)
+	}
+	return &Admission{Run: data.Run, Session: key.Session}, nil
+}
+
+// maxResolved is the largest result that an operator may give, in bytes: the model
+// is told all of it.
+const maxResolved = 16 << 10
+
+// resolvedBy returns the id of the fact that settled a callback, or nothing. A
+// fact that came when nothing was unknown settled nothing.
+func (a *admission) resolvedBy(ctx context.Context, key events.Key, data *events.ResolveCall) (string, error) {
+	last, err := a.host.Log.Last(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	for s := (&projector.Session{}); s.At.Sequence < last; {
+		records, err := a.host.Log.Read(ctx, key, s.At.Sequence, events.MaxRead)
+		if err == nil && len(records) == 0 {
+			err = a.host.Pause(ctx, readPause)
+		}
+		if err != nil {
+			return "", err
+		}
+		for i := range records {
+			r := &records[i]
+			before := s.Run(data.Run) != nil && s.Run(data.Run).UnknownCallback(data.Call, data.Index) != nil
+			if err := s.Fold(r); err != nil {
+				return "", err
+			}
+			if before && r.Type == typeResolved && s.Run(data.Run).UnknownCallback(data.Call, data.Index) == nil {
+				return r.ID, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+var typeResolved = events.TypeFor[events.CallResolved]().Name

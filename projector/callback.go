@@ -1,0 +1,270 @@
+package projector
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/agentruntime/agentruntime/events"
+)
+
+// Callback is one callback of a script: its predispatch and, once it is known,
+// what became of it.
+type Callback struct {
+	events.CallbackMade
+	Done *events.CallbackDone `json:"done,omitempty"`
+}
+
+// Changes reports whether a callback may change something: whatever is not
+// declared as a read does.
+func (c *Callback) Changes() bool { return c.Effect != events.EffectRead }
+
+// Open reports whether nobody knows if a callback took effect. A read has no
+// effect.
+func (c *Callback) Open() bool {
+	return c.Changes() && (c.Done == nil || c.Done.Outcome == events.OutcomeUnknown)
+}
+
+// Script is the journal of the script that is under way.
+type Script struct {
+	CallID    string     `json:"call_id"`
+	Callbacks []Callback `json:"callbacks,omitempty"` // in the order of their index
+}
+
+// Record adds what a fact says to the journal of its script. The first predispatch
+// and the newest outcome of a callback count.
+func (s *Script) Record(p *events.CallbacksRecorded) {
+	list := slices.Clone(s.Callbacks)
+	for _, made := range p.Made {
+		if at, found := find(list, made.Index); !found {
+			list = slices.Insert(list, at, Callback{CallbackMade: made})
+		}
+	}
+	for _, done := range p.Done {
+		if at, found := find(list, done.Index); found {
+			list[at].Done = &done
+		}
+	}
+	s.Callbacks = list
+}
+
+func find(list []Callback, index int) (int, bool) {
+	return slices.BinarySearchFunc(list, index, func(c Callback, index int) int { return cmp.Compare(c.Index, index) })
+}
+
+// UnknownCallback is a callback whose effect nobody knows, of a call that has
+// its result.
+type UnknownCallback struct {
+	CallID string `json:"call_id"`
+	Callback
+}
+
+// MaxUnknown is how many callbacks whose effect is unknown a session remembers;
+// the oldest are forgotten first. The log keeps all of them.
+const MaxUnknown = 64
+
+// record adds to the journal of the script that is under way.
+func (r *Run) record(p *events.CallbacksRecorded) {
+	if !r.underWay(p.CallID) {
+		return
+	}
+	script := Script{CallID: p.CallID}
+	if r.Script != nil && r.Script.CallID == p.CallID {
+		script = *r.Script
+	}
+	script.Record(p)
+	r.Script = &script
+}
+
+// underWay reports whether a call is dispatched and has no result.
+func (r *Run) underWay(callID string) bool {
+	return r.Checkpoint != nil && slices.ContainsFunc(r.Checkpoint.Calls, func(c events.Call) bool {
+		return c.ID == callID && c.State == events.CallDispatched
+	})
+}
+
+// closeScript forgets the journal of a script whose call has its result, or whose
+// run has ended, but for what stays unknown. Who gave the call a known outcome
+// knew what became of every callback, and recorded those that it did not know.
+func (s *Session) closeScript(run *Run) {
+	script := run.Script
+	if script == nil || !run.State.Terminal() && run.underWay(script.CallID) {
+		return
+	}
+	interrupted := run.State.Terminal()
+	if c := run.Checkpoint; c != nil {
+		interrupted = interrupted || slices.ContainsFunc(c.Calls, func(c events.Call) bool {
+			return c.ID == script.CallID && c.Outcome == events.OutcomeUnknown
+		})
+	}
+	for _, c := range script.Callbacks {
+		if c.Open() && (interrupted || c.Done != nil) {
+			if len(c.Input) > maxKeptInput {
+				c.InputHash, _ = events.HashJSON(c.Input)
+				c.Input = nil
+			}
+			run.Unknown = append(run.Unknown, UnknownCallback{script.CallID, c})
+		}
+	}
+	run.Script = nil
+	s.boundUnknown()
+}
+
+// maxKeptInput is the largest input of an unknown callback that the fold keeps,
+// in bytes.
+const maxKeptInput = 1 << 10
+
+// boundUnknown forgets the oldest unknown callbacks of the session beyond
+// MaxUnknown.
+func (s *Session) boundUnknown() {
+	left := MaxUnknown
+	for i := len(s.Runs) - 1; i >= 0; i-- {
+		r := &s.Runs[i]
+		if n := len(r.Unknown); n > left {
+			r.Unknown = slices.Clone(r.Unknown[n-left:])
+		}
+		left -= len(r.Unknown)
+	}
+}
+
+// resolved settles an unknown callback and tells the conversation of it: the run
+// that is under way, at its next boundary, or else the run that comes next.
+func (s *Session) resolved(runID string, p *events.CallResolved) {
+	r := s.Run(runID)
+	if r == nil {
+		return
+	}
+	at := r.unknown(p.CallID, p.Index)
+	if at < 0 {
+		return
+	}
+	c := r.Unknown[at]
+	if r.Unknown = slices.Delete(slices.Clone(r.Unknown), at, at+1); len(r.Unknown) == 0 {
+		r.Unknown = nil
+	}
+	text := fmt.Sprintf("An operator found out about callback %d (%s) of call %s, whose effect was not known: ", p.Index+1, c.Capability, p.CallID)
+	switch {
+	case p.As == events.ResolvedNotDone:
+		text += "it did not take effect."
+	case len(p.Result) > 0:
+		text += "it took effect and returned " + string(p.Result)
+	default:
+		text += "it took effect."
+	}
+	message := events.Text("resolved-"+events.Derive(16, runID, p.CallID, fmt.Sprint(p.Index)), events.RoleUser, text)
+	if current := s.Current(); current.State.Terminal() {
+		s.Window = append(s.Window, message)
+	} else {
+		current.Messages = append(current.Messages, message)
+	}
+}
+
+func (r *Run) unknown(callID string, index int) int {
+	return slices.IndexFunc(r.Unknown, func(c UnknownCallback) bool { return c.CallID == callID && c.Index == index })
+}
+
+// UnknownCallback returns the callback of a call whose effect is unknown, or nil.
+func (r *Run) UnknownCallback(callID string, index int) *UnknownCallback {
+	if at := r.unknown(callID, index); at >= 0 {
+		return &r.Unknown[at]
+	}
+	return nil
+}
+
+// closeCalls gives every call of an interrupted response its one result, so
+// that the conversation can be continued: a call whose predispatch was
+// committed and that is never made again is unknown, the others were skipped.
+func (s *Session) closeCalls(run *Run) {
+	c := run.Checkpoint
+	if c == nil || c.Phase != PhaseCalls {
+		return
+	}
+	for _, call := range c.Calls {
+		switch {
+		case call.State == events.CallDispatched && events.Redriven(call.Name):
+			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeSkipped,
+				"The run ended while this call was under way. A child that it may have started was asked to stop."))
+		case call.State == events.CallDispatched:
+			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeUnknown, run.interrupted(&call)))
+		case call.State == events.CallPending:
+			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeSkipped, "The run ended before this call was made."))
+		}
+	}
+}
+
+// interrupted says what is known of a call that was under way when its run ended.
+func (r *Run) interrupted(call *events.Call) string {
+	if r.Script == nil || r.Script.CallID != call.ID {
+		return "The run ended while this call was under way. Whether it took effect is not known. Check before you repeat it."
+	}
+	return "The run ended while this script was under way. Callbacks it made:" + TellCallbacks(r.Script.Callbacks) + "\nDo not repeat the whole script: what finished has taken effect."
+}
+
+// maxTold bounds the results that are told of one script, in bytes.
+const maxTold = 16 << 10
+
+// TellCallbacks lists in words, for the model, what became of the callbacks of a
+// script: one line each, or nothing when there are none.
+func TellCallbacks(list []Callback) string {
+	var b strings.Builder
+	left := maxTold
+	for i := range list {
+		c := &list[i]
+		what := c.tell()
+		if left -= len(what); left < 0 && c.Done != nil && c.Done.Outcome == events.OutcomeOK {
+			what = "finished; its result is left out here"
+		}
+		fmt.Fprintf(&b, "\n%d. %s: %s", c.Index+1, c.Capability, what)
+	}
+	return b.String()
+}
+
+// tell says what became of one callback.
+func (c *Callback) tell() string {
+	d := c.Done
+	if d == nil || d.Outcome == events.OutcomeUnknown {
+		what := "not known whether it took effect"
+		if !c.Changes() {
+			what = "a read that was under way; it changes nothing and may be made again"
+		}
+		if d != nil && d.Text != "" {
+			what += " (" + d.Text + ")"
+		}
+		return what
+	}
+	how := map[string]string{events.ResolvedAgain: "was sent again with the same key and ", events.ResolvedStatus: "as its service says it "}[d.Resolved]
+	switch d.Outcome {
+	case events.OutcomeOK:
+		switch {
+		case d.Size > 0:
+			return fmt.Sprintf("%sfinished; its result has %d bytes and begins with %s", how, d.Size, d.Text)
+		case len(d.Result) > 0:
+			return how + "finished with " + string(d.Result)
+		}
+		return how + "finished"
+	case events.OutcomeSkipped:
+		if how != "" {
+			return how + "did not take effect"
+		}
+		return "not made: " + d.Text
+	}
+	return how + "failed: " + d.Text
+}
+
+// MaxResult is the largest result of a callback that its journal keeps whole, and
+// the longest text, in bytes.
+const MaxResult = 2 << 10
+
+// Cut shortens a text to at most MaxResult bytes, between two characters.
+func Cut(text string) string {
+	if len(text) <= MaxResult {
+		return text
+	}
+	cut := MaxResult
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "…"
+}

@@ -1,0 +1,251 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
+)
+
+// CallbackError is a backend's error that tells what is known of the effect.
+// Outcome is error when the callback was carried out or refused and gave no
+// result, skipped when it was not sent, and unknown when it may or may not have
+// taken effect. Another error is one of the first kind, and one of an ended
+// context of the last.
+type CallbackError struct {
+	Outcome events.Outcome
+	Err     error
+}
+
+func (e *CallbackError) Error() string { return e.Err.Error() }
+
+func (e *CallbackError) Unwrap() error { return e.Err }
+
+// callbacks serves the callbacks of one script and remembers what became of
+// them.
+type callbacks struct {
+	loop    *loop
+	call    string
+	stop    context.CancelCauseFunc // ends the script
+	journal *recording              // nil where the store keeps none
+
+	mu    sync.Mutex
+	made  []projector.Callback
+	sent  []bool
+	ended bool
+	fatal error
+
+	attached []Attachment
+}
+
+// callbacks returns what serves the callbacks of a script.
+func (l *loop) callbacks(attempt context.Context, call string, stop context.CancelCauseFunc) *callbacks {
+	h := &callbacks{loop: l, call: call, stop: stop}
+	if port, ok := l.in.Store.(Journal); ok {
+		h.journal = newRecording(attempt, port, call, h.abort)
+	}
+	return h
+}
+
+// serve carries out one callback: granted, valid, recorded, dispatched, valid
+// again.
+func (h *callbacks) serve(ctx context.Context, name string, input json.RawMessage) (json.RawMessage, error) {
+	capability, ok := h.loop.box.capabilities[name]
+	if !ok || !capability.InScripts() {
+		return nil, fmt.Errorf("there is no capability %q", name)
+	}
+	if len(input) == 0 {
+		input = json.RawMessage(`null`)
+	}
+	if capability.input != nil {
+		if err := capability.input.Validate(input); err != nil {
+			return nil, fmt.Errorf("%s was not called: its input does not fit the schema: %w", name, err)
+		}
+	}
+	index, err := h.begin(ctx, capability.Capability, input)
+	if err != nil {
+		return nil, fmt.Errorf("%s was not called: %w", name, err)
+	}
+	output, err := h.loop.in.Backend.Call(ctx, &Callback{CallID: h.call, Index: index, Capability: capability.Capability, Input: input, Attach: h.attach})
+	output, err = capability.checked(output, err)
+	h.end(index, output, err)
+	return output, err
+}
+
+// checked validates what a backend answered.
+func (c *boundCapability) checked(output json.RawMessage, err error) (json.RawMessage, error) {
+	if len(output) == 0 {
+		output = json.RawMessage(`null`)
+	}
+	if err == nil && c.output != nil {
+		if invalid := c.output.Validate(output); invalid != nil {
+			err = fmt.Errorf("%s was carried out, but its answer does not fit its output schema: %w", c.Name, invalid)
+		}
+	}
+	return output, err
+}
+
+// maxJournaledInput is the largest input that the journal keeps whole, in bytes.
+// That of an idempotent callback is always kept: it may have to be sent again.
+const maxJournaledInput = 4 << 10
+
+// begin counts a callback and records it. After a fatal error, and after the end
+// of the script, none is sent.
+func (h *callbacks) begin(ctx context.Context, c *events.Capability, input json.RawMessage) (int, error) {
+	made := projector.Callback{CallbackMade: events.CallbackMade{Capability: c.Name, Effect: c.Effect, Input: input}}
+	if c.Effect != events.EffectIdempotent && len(input) > maxJournaledInput {
+		hash, err := events.HashJSON(input)
+		if err != nil {
+			return 0, err
+		}
+		made.Input, made.InputHash = nil, hash
+	}
+	h.mu.Lock()
+	if err := h.over(); err != nil {
+		h.mu.Unlock()
+		return 0, err
+	}
+	made.Index = len(h.made)
+	h.made, h.sent = append(h.made, made), append(h.sent, false)
+	h.mu.Unlock()
+	if h.journal != nil {
+		if err := h.journal.predispatch(ctx, made.CallbackMade, made.Changes()); err != nil {
+			return 0, err
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.over(); err != nil {
+		return 0, err
+	}
+	h.sent[made.Index] = true
+	return made.Index, nil
+}
+
+// over says why nothing more is sent, or nothing.
+func (h *callbacks) over() error {
+	switch {
+	case h.fatal != nil:
+		return errors.New("the run is being stopped")
+	case h.ended:
+		return errEnded
+	}
+	return nil
+}
+
+func (h *callbacks) end(index int, output json.RawMessage, err error) {
+	var fatal FatalToolError
+	if errors.As(err, &fatal) {
+		h.abort(err)
+		return
+	}
+	done := doneOf(index, output, err)
+	h.mu.Lock()
+	if h.ended {
+		h.mu.Unlock()
+		return // what became of it was told without it
+	}
+	h.made[index].Done = &done
+	changes := h.made[index].Changes()
+	h.mu.Unlock()
+	if h.journal != nil {
+		h.journal.outcome(done, changes)
+	}
+}
+
+// doneOf is what the journal keeps of an outcome.
+func doneOf(index int, output json.RawMessage, err error) events.CallbackDone {
+	done := events.CallbackDone{Index: index, Outcome: events.OutcomeOK}
+	if err == nil {
+		if len(output) <= projector.MaxResult {
+			done.Result = output
+		} else {
+			done.Size, done.Text = len(output), projector.Cut(strings.ToValidUTF8(string(output[:projector.MaxResult+1]), ""))
+		}
+		return done
+	}
+	var typed *CallbackError
+	var denied *DeniedError
+	done.Text = projector.Cut(strings.ToValidUTF8(err.Error(), "\uFFFD"))
+	switch {
+	case errors.As(err, &typed):
+		done.Outcome = typed.Outcome
+	case errors.As(err, &denied):
+		done.Outcome = events.OutcomeSkipped
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		done.Outcome = events.OutcomeUnknown
+	default:
+		done.Outcome = events.OutcomeError
+	}
+	return done
+}
+
+// abort ends the script and the attempt.
+func (h *callbacks) abort(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fatal == nil {
+		h.fatal = err
+		h.stop(err)
+	}
+}
+
+func (h *callbacks) stopped() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.fatal
+}
+
+// finish ends the callbacks with the script: those under way are not waited for.
+// When the attempt is aborted as well, what is known is recorded as far as it can
+// be; the rest is unknown to whoever goes on.
+func (h *callbacks) finish(attempt context.Context, aborted bool) error {
+	h.mu.Lock()
+	h.ended = true
+	var list []events.CallbackDone
+	for i := range h.made {
+		c := &h.made[i]
+		switch {
+		case c.Done != nil:
+			continue
+		case !h.sent[i]:
+			c.Done = &events.CallbackDone{Index: i, Outcome: events.OutcomeSkipped, Text: errEnded.Error()}
+		case aborted || !c.Changes():
+			continue
+		default:
+			c.Done = &events.CallbackDone{Index: i, Outcome: events.OutcomeUnknown, Text: "the script ended before it answered"}
+		}
+		list = append(list, *c.Done)
+	}
+	h.mu.Unlock()
+	if h.journal == nil {
+		return nil
+	}
+	for _, done := range list {
+		h.journal.outcome(done, h.made[done.Index].Changes())
+	}
+	if aborted {
+		attempt = context.WithoutCancel(attempt)
+	}
+	return h.journal.end(attempt, aborted)
+}
+
+// explain tells the model of a failed script: what went wrong, what had been
+// done before, and what not to do.
+func (h *callbacks) explain(failed *ScriptError) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	text := failed.Error()
+	if len(h.made) > 0 {
+		text += "\nCallbacks it made:" + projector.TellCallbacks(h.made) + "\nDo not repeat the whole script: what finished has taken effect."
+	}
+	if len(failed.Logs) > 0 {
+		text += "\nConsole:\n" + strings.Join(failed.Logs, "\n")
+	}
+	return text
+}
