@@ -41,7 +41,11 @@ const (
 // Limits bound one run. Zero is the default that the field names.
 type Limits struct {
 	Timeout             string `json:"timeout,omitempty"`              // wall clock of the run as a Go duration; absent: none
-	ScriptTimeout       string `json:"script_timeout,omitempty"`       // wall clock of one script; 30s
+	ScriptTimeout       string `json:"script_timeout,omitempty"`       // wall clock of one script; the worker's default, 30s
+	ScriptCallbacks     int    `json:"script_callbacks,omitempty"`     // calls of capabilities that one script may make; 1000
+	ScriptConcurrent    int    `json:"script_concurrent,omitempty"`    // of them at once, the others wait; 8
+	ScriptOutput        int    `json:"script_output,omitempty"`        // bytes of the JSON that a script returns; 256 KiB
+	ScriptLogs          int    `json:"script_logs,omitempty"`          // bytes of a script's console output; 64 KiB
 	RepeatedCalls       int    `json:"repeated_calls,omitempty"`       // identical calls in a row before the run fails; 8
 	SilentAnswers       int    `json:"silent_answers,omitempty"`       // answers without a call in a row before the run fails; 3
 	RejectedCompletions int    `json:"rejected_completions,omitempty"` // completions in a row that are not accepted before the run fails; 5

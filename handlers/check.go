@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/runtime"
 	"github.com/agentruntime/agentruntime/runtime/schema"
 )
 
@@ -85,9 +86,25 @@ func checkAgent(d *events.AgentDefinition) error {
 			wrong(field, "must not be negative")
 		}
 	}
+	checkScripts(&d.Limits, wrong)
 	checkTree(d, wrong)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
+}
+
+// checkScripts checks the limits of one script.
+func checkScripts(l *events.Limits, wrong func(field, format string, args ...any)) {
+	for _, n := range []struct {
+		field      string
+		value, max int
+	}{
+		{"limits.script_callbacks", l.ScriptCallbacks, runtime.MaxScriptCallbacks}, {"limits.script_concurrent", l.ScriptConcurrent, runtime.MaxScriptConcurrent},
+		{"limits.script_output", l.ScriptOutput, runtime.MaxScriptBytes}, {"limits.script_logs", l.ScriptLogs, runtime.MaxScriptBytes},
+	} {
+		if n.value < 0 || n.value > n.max {
+			wrong(n.field, "must be from 1 to %d", n.max)
+		}
+	}
 }
 
 // maxModels is how many models a definition may name.

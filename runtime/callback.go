@@ -53,12 +53,17 @@ func (l *loop) callbacks(attempt context.Context, call string, stop context.Canc
 }
 
 // serve carries out one callback: granted, valid, recorded, dispatched, valid
-// again.
-func (h *callbacks) serve(ctx context.Context, name string, input json.RawMessage) (json.RawMessage, error) {
-	capability, ok := h.loop.box.capabilities[name]
-	if !ok || !capability.InScripts() {
-		return nil, fmt.Errorf("there is no capability %q", name)
+// again. What the catalogue answers itself is no callback.
+func (h *callbacks) serve(ctx context.Context, binding string, input json.RawMessage) (json.RawMessage, error) {
+	if answer, served, err := h.loop.box.catalogue.Serve(binding, input); served {
+		return answer, err
 	}
+	granted := h.loop.box.catalogue.Capability(binding)
+	if granted == nil {
+		return nil, fmt.Errorf("there is no capability %q", binding)
+	}
+	name := granted.Name
+	capability := h.loop.box.capabilities[name]
 	if len(input) == 0 {
 		input = json.RawMessage(`null`)
 	}

@@ -55,7 +55,7 @@ func TestOnlyScriptsReachWhatIsExposedToThemAlone(t *testing.T) {
 				}
 			}
 			for _, tool := range told {
-				if tool.Name == "run_js" && strings.Contains(tool.Description, "desk.book") != c.script {
+				if tool.Name == "run_js" && strings.Contains(tool.Description, "book: (input") != c.script {
 					t.Errorf("scripts are told: %s", tool.Description)
 				}
 			}

@@ -92,13 +92,7 @@ func (l *loop) runJS(ctx context.Context, call *events.ToolCall) (o outcome, err
 			l.cleanup = errors.Join(l.cleanup, fmt.Errorf("close the executor of call %s: %w", call.ID, err))
 		}
 	}()
-	bindings := make([]string, 0, len(l.in.Capabilities))
-	for _, c := range l.in.Capabilities {
-		if c.InScripts() {
-			bindings = append(bindings, c.Name)
-		}
-	}
-	result, err := executor.Execute(ctx, &Script{Code: args.Code, Bindings: bindings, Call: host.serve, Attach: host.attach, Timeout: l.limits.script})
+	result, err := executor.Execute(ctx, &Script{Code: args.Code, Bindings: l.box.catalogue.Bindings(), Call: host.serve, Attach: host.attach, Limits: l.limits.script})
 	var failed *ScriptError
 	aborted := ctx.Err() != nil || err != nil && !errors.As(err, &failed)
 	recordErr := host.finish(attempt, aborted)

@@ -11,6 +11,11 @@ import (
 // to be run.
 type ExecutorFactory interface {
 	NewExecutor(ctx context.Context) (Executor, error)
+
+	// Describe says what a model has to know about the scripts it writes:
+	// the language, what it lacks, and how they are bounded. It is part of
+	// every request, so it is short and always the same.
+	Describe() string
 }
 
 // Executor is a fresh, isolated JavaScript realm. It runs one script.
@@ -37,7 +42,16 @@ type Script struct {
 	// concurrently. An error becomes an exception in the script.
 	Attach func(a Attachment) error
 
-	Timeout time.Duration // wall clock; 0: the executor's default
+	Limits ScriptLimits
+}
+
+// ScriptLimits bound one script. Zero is the executor's default.
+type ScriptLimits struct {
+	Timeout    time.Duration // wall clock
+	Callbacks  int           // in all
+	Concurrent int           // callbacks at once; the others wait
+	Output     int           // bytes of the JSON of what it returns
+	Logs       int           // bytes of console output
 }
 
 // ScriptResult is what a script came to.

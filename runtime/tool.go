@@ -7,20 +7,20 @@ import (
 	"strings"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/runtime/catalogue"
 	"github.com/agentruntime/agentruntime/runtime/schema"
 )
 
 // The direct tools.
 const (
-	toolRunJS        = events.ToolRunJS
-	toolComplete     = events.ToolComplete
-	toolContinue     = events.ToolContinue
-	toolGetCalls     = events.ToolGetCalls
-	toolCancelCalls  = events.ToolCancelCalls
-	toolWaitCalls    = events.ToolWaitCalls
-	spawnPrefix      = events.SpawnPrefix
-	maxToolName      = 64 // the longest name that the large providers take
-	runJSDescription = "Runs JavaScript once, in a fresh world, and returns what it returns.\n"
+	toolRunJS       = events.ToolRunJS
+	toolComplete    = events.ToolComplete
+	toolContinue    = events.ToolContinue
+	toolGetCalls    = events.ToolGetCalls
+	toolCancelCalls = events.ToolCancelCalls
+	toolWaitCalls   = events.ToolWaitCalls
+	spawnPrefix     = events.SpawnPrefix
+	maxToolName     = 64 // the longest name that the large providers take
 )
 
 // controls are the tools that no script can call.
@@ -40,6 +40,7 @@ type directTool struct {
 type toolbox struct {
 	list         []directTool
 	capabilities map[string]*boundCapability
+	catalogue    *catalogue.Catalogue // of the scripts
 }
 
 type boundCapability struct {
@@ -72,6 +73,7 @@ func newToolbox(in *Input) (*toolbox, error) {
 	if _, err := compileOptional("agent "+in.Definition.Slug+" output", in.Definition.Output); err != nil {
 		return nil, err
 	}
+	b.catalogue = catalogue.New(slices.DeleteFunc(slices.Clone(in.Capabilities), func(c events.Capability) bool { return !c.InScripts() }))
 	if err := b.addDirect(in); err != nil {
 		return nil, err
 	}
@@ -95,7 +97,7 @@ func (b *toolbox) addDirect(in *Input) error {
 		}
 		return err
 	}
-	describe := runJSDescription + describeCapabilities(in.Capabilities)
+	describe := in.Describe() + "\n" + b.catalogue.Text()
 	tools := []Tool{{toolRunJS, describe, json.RawMessage(`{"type":"object","properties":{"code":{"type":"string","minLength":1}},"required":["code"],"additionalProperties":false}`)}}
 	if len(in.Subagents) > 0 {
 		for _, t := range spawnTools(in.Subagents) {
@@ -182,27 +184,6 @@ func sanitize(slug string) string {
 		}
 		return '_'
 	}, slug)
-}
-
-// describeCapabilities tells the model what a script can call.
-func describeCapabilities(list []events.Capability) string {
-	list = slices.DeleteFunc(slices.Clone(list), func(c events.Capability) bool { return !c.InScripts() })
-	if len(list) == 0 {
-		return "It can call nothing outside."
-	}
-	var b strings.Builder
-	b.WriteString("It can call, each with one JSON value and await:\n")
-	for _, c := range list {
-		fmt.Fprintf(&b, "- await %s(input): %s", c.Name, c.Description)
-		if len(c.Input) > 0 {
-			fmt.Fprintf(&b, " Input schema: %s.", c.Input)
-		}
-		if len(c.Output) > 0 {
-			fmt.Fprintf(&b, " Output schema: %s.", c.Output)
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
 }
 
 // find returns the tool with that name, or nil.

@@ -267,6 +267,8 @@ const script = `{"responses": [{"calls": [{"name": "complete", "arguments": {"ki
 // noScripts refuses to run a script: no run of these tests has one.
 type noScripts struct{}
 
+func (noScripts) Describe() string { return "Runs no script." }
+
 func (noScripts) NewExecutor(context.Context) (runtime.Executor, error) {
 	return nil, errors.New("no scripts here")
 }

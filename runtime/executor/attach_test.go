@@ -21,7 +21,7 @@ func attaching(t *testing.T, code string, refuse error) ([]loop.Attachment, *exe
 	t.Helper()
 	var mu sync.Mutex
 	var got []loop.Attachment
-	result, err := execute(t, newFactory(t, nil), executor.Script{Code: code, Timeout: 20 * time.Second, Attach: func(a loop.Attachment) error {
+	result, err := execute(t, newFactory(t, nil), executor.Script{Code: code, Limits: loop.ScriptLimits{Timeout: 20 * time.Second}, Attach: func(a loop.Attachment) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if refuse == nil {

@@ -25,7 +25,7 @@ import (
 func desk(t *testing.T, code string, call func(context.Context, string, json.RawMessage) (json.RawMessage, error)) (*executor.Result, error) {
 	t.Helper()
 	return execute(t, newFactory(t, nil), executor.Script{
-		Code: code, Bindings: []string{"desk.book", "desk.room.delete", "ping"}, Call: call, Timeout: 20 * time.Second,
+		Code: code, Bindings: []string{"desk.book", "desk.room.delete", "ping"}, Call: call, Limits: loop.ScriptLimits{Timeout: 20 * time.Second},
 	})
 }
 
@@ -209,7 +209,7 @@ func TestTooManyCallbacksEndTheScript(t *testing.T) {
 func TestATimeoutNamesTheCallbackAndCancelsIt(t *testing.T) {
 	var ended atomic.Bool
 	_, err := execute(t, newFactory(t, nil), executor.Script{
-		Code: "await desk.book()", Bindings: []string{"desk.book"}, Timeout: 200 * time.Millisecond,
+		Code: "await desk.book()", Bindings: []string{"desk.book"}, Limits: loop.ScriptLimits{Timeout: 200 * time.Millisecond},
 		Call: func(ctx context.Context, _ string, _ json.RawMessage) (json.RawMessage, error) {
 			<-ctx.Done()
 			ended.Store(true)

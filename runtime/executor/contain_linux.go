@@ -35,16 +35,19 @@ func attributes(isolated bool) *syscall.SysProcAttr {
 	return a
 }
 
-// contain limits this process. The limit on open files comes last, since it
-// also stops whatever else would open one.
+// contain limits this process. The limit on open files and the filter come
+// last, since they also stop what the others need.
 func contain(memory int64, seconds uint64) (Containment, error) {
 	var c Containment
+	runtime.LockOSThread() // what one thread gives up, the filter has the others give up
+	defer runtime.UnlockOSThread()
 	runtime.GOMAXPROCS(1)
 	// The Go runtime opens a descriptor for its first timer. Have that done.
 	time.AfterFunc(time.Hour, func() {}).Stop()
+	c.note("nothing inherited", closeInherited())
 	c.note("first to go when the host runs out of memory",
 		os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0))
-	c.note("no new privileges", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	c.note("no new privileges", renouncePrivileges())
 	if raceBuild {
 		used, err := dataInUse()
 		if err != nil {
@@ -52,6 +55,7 @@ func contain(memory int64, seconds uint64) (Containment, error) {
 		}
 		memory = used + raceFactor*memory
 	}
+	c.note(landlockNote, lockPaths())
 	for _, l := range []struct {
 		what     string
 		resource int
@@ -68,7 +72,32 @@ func contain(memory int64, seconds uint64) (Containment, error) {
 		}
 		c.note(l.what, nil)
 	}
+	c.note(seccompNote, filterCalls())
 	return c, nil
+}
+
+// closeInherited closes what the worker held open without knowing, such as a
+// descriptor of the shell that started it. It leaves the pipes, and what the Go
+// runtime waits with.
+func closeInherited() error {
+	held, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, entry := range held {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil || fd <= 2 {
+			continue
+		}
+		to, err := os.Readlink("/proc/self/fd/" + entry.Name())
+		if err != nil || strings.HasPrefix(to, "anon_inode:[event") {
+			continue // the directory itself, which is closed again, or one of the runtime's
+		}
+		if err := unix.Close(fd); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // dataInUse returns what RLIMIT_DATA counts.

@@ -41,13 +41,20 @@
 // time, stack, and the files it may open and write, which is none. It starts
 // with an empty environment, in the root directory, in its own process group
 // and, where the host allows it, in its own user, process, network, IPC and
-// host-name namespaces. [Factory.Containment] tells what the host did not allow.
+// host-name namespaces. What it inherited from the worker it closes. Where the
+// kernel has them, a Landlock domain without a rule takes the file system and
+// TCP from it, and a seccomp filter every system call but those of memory,
+// threads, time and the open pipes. All of it works for an ordinary user and in
+// a container. [Factory.Containment] tells what is in force and what the host
+// did not allow.
 //
 // RLIMIT_AS would be the better known limit, but a Go program reserves some
 // hundred megabytes of address space before it runs, so the limit would have to
-// be too large to be one. A seccomp filter was considered and left out: a process
-// that cannot open a descriptor reaches neither files nor network, and a filter
-// has to be kept in step with every release of the Go runtime.
+// be too large to be one. The filter lists what is allowed, and the rest fails
+// with EPERM and does not kill, so that a release of the Go runtime that tries a
+// newer call falls back as it does on an older kernel. A list of what is refused
+// would be shorter and miss what kernels still add. A program with cgo in it has
+// no Landlock, since its threads cannot be reached; there the filter does both.
 //
 // The engine could run inside the worker and be interrupted. It was tried: one
 // third of the hostile scripts never saw the interrupt, because they were inside

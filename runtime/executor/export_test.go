@@ -6,6 +6,8 @@ const (
 	RaceBuild  = raceBuild
 	DefaultLog = 64 << 10
 	LogNote    = logNote
+
+	NamespacesNote = namespacesNote
 )
 
 // Pid is the process number of the child.
@@ -29,3 +31,10 @@ func (f *Factory) KillIdle() []int {
 	slices.Sort(pids)
 	return pids
 }
+
+// ProbeName is the name under which the tests' program contains itself and
+// tries what it must not be able to do.
+const ProbeName = "agentruntime-probe"
+
+// Contain limits this process as a child limits itself.
+var Contain = contain

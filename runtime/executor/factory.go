@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	loop "github.com/agentruntime/agentruntime/runtime"
 )
 
 const (
@@ -27,11 +29,13 @@ var errClosed = errors.New("the executor is closed")
 // ready to use; its fields are not changed after the first New. It is safe for
 // concurrent use.
 type Factory struct {
+	Timeout time.Duration // of a script that has none of its own; 30 s
+
 	Memory int64         // of a child, RLIMIT_DATA; 256 MiB, at least 64 MiB
 	CPU    time.Duration // of a child, in whole seconds; 1 min
 	Warm   int           // children kept ready once New was called; 2, and none when negative
 
-	// Sizes are in bytes, of JSON where it is JSON, and at most 4 MiB.
+	// What one script may, unless it says so itself. Sizes are in bytes, of JSON where it is JSON, and at most 4 MiB.
 	MaxCode    int // of a script; 256 KiB
 	MaxValue   int // of what a script returns; 256 KiB
 	MaxLogs    int // of all console output of a script; 64 KiB
@@ -149,8 +153,18 @@ func (f *Factory) check() error {
 			return fmt.Errorf("executor size limit %d is not between 0 and %d", size, maxPart)
 		}
 	}
-	if f.CPU < 0 || f.MaxCallbacks < 0 || f.MaxConcurrent < 0 {
-		return errors.New("an executor limit is negative")
+	if f.CPU < 0 {
+		return errors.New("the executor's CPU time is negative")
+	}
+	return checkLimits(loop.ScriptLimits{Timeout: f.Timeout, Callbacks: f.MaxCallbacks, Concurrent: f.MaxConcurrent})
+}
+
+// checkLimits refuses what no script can be given.
+func checkLimits(l loop.ScriptLimits) error {
+	if l.Timeout < 0 || l.Callbacks < 0 || l.Callbacks > loop.MaxScriptCallbacks || l.Concurrent < 0 || l.Concurrent > loop.MaxScriptConcurrent ||
+		min(l.Output, l.Logs) < 0 || max(l.Output, l.Logs) > loop.MaxScriptBytes {
+		return fmt.Errorf("a limit of the script is out of range: a positive time-out, at most %d callbacks, %d at once, and %d bytes of output and of logs: %+v",
+			loop.MaxScriptCallbacks, loop.MaxScriptConcurrent, loop.MaxScriptBytes, l)
 	}
 	return nil
 }
@@ -164,11 +178,12 @@ func or[T comparable](v, otherwise T) T {
 	return v
 }
 
-func (f *Factory) limits() limits {
+// limits are those of one script.
+func (f *Factory) limits(s loop.ScriptLimits) limits {
 	return limits{
-		Value: or(f.MaxValue, 256<<10), Logs: or(f.MaxLogs, 64<<10), Message: or(f.MaxMessage, 4<<10),
+		Value: or(s.Output, or(f.MaxValue, 256<<10)), Logs: or(s.Logs, or(f.MaxLogs, 64<<10)), Message: or(f.MaxMessage, 4<<10),
 		Input: or(f.MaxInput, 256<<10), Output: or(f.MaxOutput, 1<<20),
-		Callbacks: or(f.MaxCallbacks, 1000), Concurrent: or(f.MaxConcurrent, 8),
+		Callbacks: or(s.Callbacks, or(f.MaxCallbacks, 1000)), Concurrent: or(s.Concurrent, or(f.MaxConcurrent, 8)),
 		File: or(f.MaxFile, 2<<20),
 	}
 }

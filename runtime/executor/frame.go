@@ -58,7 +58,7 @@ type limits struct {
 
 const (
 	defaultCode    = 256 << 10
-	maxPart        = 4 << 20                   // what any limit of a size may be
+	maxPart        = loop.MaxScriptBytes       // what any limit of a size may be
 	maxWorkerFrame = 6*maxPart + frameOverhead // source text of control characters takes six bytes each in JSON
 
 	frameHeader   = 4

@@ -23,7 +23,7 @@ func stage(output []byte) *Process {
 		factory: &Factory{MaxValue: 1 << 10, MaxLogs: 1 << 10, MaxMessage: 100, MaxInput: 1 << 10, MaxCallbacks: 5, MaxConcurrent: 2},
 		stderr:  new(head), exited: make(chan struct{}), gone: true,
 	}
-	p.wire = &wire{in: bytes.NewReader(output), out: io.Discard, max: p.factory.limits().fromChild()}
+	p.wire = &wire{in: bytes.NewReader(output), out: io.Discard, max: p.factory.limits(loop.ScriptLimits{}).fromChild()}
 	close(p.exited)
 	return p
 }
@@ -98,7 +98,7 @@ func slice(n int, text string) []string {
 // staged is a script with a callback that answers at once and one that waits.
 func staged() *Script {
 	return &Script{
-		Code: "return 1", Bindings: []string{"now", "wait"}, Timeout: time.Minute,
+		Code: "return 1", Bindings: []string{"now", "wait"}, Limits: loop.ScriptLimits{Timeout: time.Minute},
 		Call: func(ctx context.Context, name string, _ json.RawMessage) (json.RawMessage, error) {
 			if name == "wait" {
 				<-ctx.Done()
@@ -118,7 +118,7 @@ func FuzzFrame(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 2, '{', '}', 255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, output []byte) {
 		p := stage(output)
-		l := p.factory.limits()
+		l := p.factory.limits(loop.ScriptLimits{})
 		result, err := p.Execute(context.Background(), staged())
 		var logs []string
 		if err == nil {

@@ -17,6 +17,10 @@ import (
 
 func TestMain(m *testing.M) {
 	executor.Main()
+	if os.Args[0] == executor.ProbeName {
+		probe()
+		return
+	}
 	os.Exit(m.Run())
 }
 
@@ -48,7 +52,7 @@ func execute(t testing.TB, f *executor.Factory, s executor.Script) (*executor.Re
 // run runs source text without bindings.
 func run(t testing.TB, code string) (*executor.Result, error) {
 	t.Helper()
-	return execute(t, newFactory(t, nil), executor.Script{Code: code, Timeout: 20 * time.Second})
+	return execute(t, newFactory(t, nil), executor.Script{Code: code, Limits: loop.ScriptLimits{Timeout: 20 * time.Second}})
 }
 
 // failure returns the script's fault, of the kind wanted.

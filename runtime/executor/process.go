@@ -44,11 +44,11 @@ func newProcess(f *Factory, attributes *syscall.SysProcAttr) (*Process, error) {
 	defer childOut.Close()
 	p := &Process{
 		factory: f, in: in, out: out, stderr: new(head), exited: make(chan struct{}),
-		wire: &wire{in: bufio.NewReaderSize(out, 16<<10), out: in, max: f.limits().fromChild()},
+		wire: &wire{in: bufio.NewReaderSize(out, 16<<10), out: in, max: f.limits(loop.ScriptLimits{}).fromChild()},
 	}
 	p.command = &exec.Cmd{
 		Path: self, Args: childArguments(or(f.Memory, defaultMemory), or(f.CPU, defaultCPU)),
-		Env: []string{"GOTRACEBACK=none", "GOGC=50"}, Dir: "/",
+		Env: []string{"GOTRACEBACK=none", "GOGC=50", "GODEBUG=containermaxprocs=0"}, Dir: "/",
 		Stdin: childIn, Stdout: childOut, Stderr: p.stderr, SysProcAttr: attributes,
 	}
 	if err := f.fork(p.command); err != nil {

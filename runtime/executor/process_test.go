@@ -165,7 +165,7 @@ func TestAChildIsContained(t *testing.T) {
 	defer p.Close()
 	proc := fmt.Sprintf("/proc/%d/", p.Pid())
 	environment, err := os.ReadFile(proc + "environ")
-	if err != nil || string(environment) != "GOTRACEBACK=none\x00GOGC=50\x00" {
+	if err != nil || string(environment) != "GOTRACEBACK=none\x00GOGC=50\x00GODEBUG=containermaxprocs=0\x00" {
 		t.Errorf("its environment is %q, %v", environment, err)
 	}
 	if directory, err := os.Readlink(proc + "cwd"); err != nil || directory != "/" {
@@ -193,11 +193,12 @@ func TestAChildIsContained(t *testing.T) {
 		}
 	}
 	contained := f.Containment()
-	if all := len(contained.Applied) + len(contained.Missing); all != 8 || !slices.Contains(contained.Applied, "memory limit") {
+	if all := len(contained.Applied) + len(contained.Missing); all != 11 || !slices.Contains(contained.Applied, "memory limit") {
 		t.Errorf("containment is %+v", contained)
 	}
+	checkHeld(t, p.Pid())
 	own, here := namespace(t, proc), namespace(t, "/proc/self/")
-	if isolated := len(contained.Missing) == 0; isolated && own == here {
+	if isolated := slices.Contains(contained.Applied, executor.NamespacesNote); isolated && own == here {
 		t.Errorf("its network namespace is %s, which is ours", own)
 	}
 }
@@ -212,7 +213,7 @@ func namespace(t *testing.T, proc string) string {
 }
 
 func TestTheCPUTimeIsLimited(t *testing.T) {
-	_, err := execute(t, newFactory(t, &executor.Factory{Warm: -1, CPU: time.Second}), executor.Script{Code: "for (;;);", Timeout: 20 * time.Second})
+	_, err := execute(t, newFactory(t, &executor.Factory{Warm: -1, CPU: time.Second}), executor.Script{Code: "for (;;);", Limits: loop.ScriptLimits{Timeout: 20 * time.Second}})
 	if fault := failure(t, err, loop.ScriptTimeout); !strings.Contains(fault.Message, "CPU") {
 		t.Errorf("got %v", fault)
 	}
@@ -221,7 +222,7 @@ func TestTheCPUTimeIsLimited(t *testing.T) {
 func TestTheHostIsToldWhatAChildWrote(t *testing.T) {
 	told := make(chan string, 1)
 	f := newFactory(t, &executor.Factory{Warm: -1, Stderr: func(text string) { told <- text }})
-	_, err := execute(t, f, executor.Script{Code: "eval('('.repeat(5e6))", Timeout: 20 * time.Second})
+	_, err := execute(t, f, executor.Script{Code: "eval('('.repeat(5e6))", Limits: loop.ScriptLimits{Timeout: 20 * time.Second}})
 	failure(t, err, loop.ScriptMemory)
 	if text := <-told; !strings.Contains(text, "stack exceeds") || len(text) > 4<<10 {
 		t.Errorf("the host was told %d bytes: %q", len(text), text)

@@ -8,7 +8,7 @@ import (
 )
 
 func TestAPanicOfTheEngineIsTheScriptsFailure(t *testing.T) {
-	l := new(Factory).limits()
+	l := new(Factory).limits(loop.ScriptLimits{})
 	r := newRealm(&wire{in: new(bytes.Buffer), out: new(bytes.Buffer)})
 	r.parse, r.stringify = nil, nil
 	if last := serve(r, order{Code: "return 1", Limits: l}); last.Type != frameFail || last.Kind != loop.ScriptException {

@@ -24,6 +24,7 @@ type run struct {
 	process *Process
 	script  *Script
 	limits  limits
+	timeout time.Duration
 	parent  context.Context // of Execute
 	ctx     context.Context // of the callbacks
 	running sync.WaitGroup  // callbacks
@@ -50,9 +51,10 @@ func (p *Process) Execute(ctx context.Context, s *Script) (*Result, error) {
 		return nil, &Error{Kind: loop.ScriptSyntax, Message: fmt.Sprintf("the script has %d bytes, more than %d", len(s.Code), limit)}
 	}
 	callbacks, cancel := context.WithCancel(ctx)
-	r := &run{process: p, script: s, limits: p.factory.limits(), parent: ctx, ctx: callbacks, open: make(map[int]string)}
+	r := &run{process: p, script: s, limits: p.factory.limits(s.Limits), timeout: or(s.Limits.Timeout, or(p.factory.Timeout, defaultTimeout)), parent: ctx, ctx: callbacks, open: make(map[int]string)}
 	r.budget.left = r.limits.Logs + noteBytes
-	timer := time.AfterFunc(or(s.Timeout, defaultTimeout), r.timeOut)
+	p.wire.max = r.limits.fromChild()
+	timer := time.AfterFunc(r.timeout, r.timeOut)
 	stop := context.AfterFunc(ctx, func() { r.end(nil, fmt.Errorf("run script: %w", context.Cause(ctx))) })
 	r.converse()
 	timer.Stop()
@@ -70,8 +72,8 @@ func (p *Process) take(s *Script) error {
 	if s.Call == nil && len(s.Bindings) > 0 {
 		return errors.New("it has bindings and no Call")
 	}
-	if s.Timeout < 0 {
-		return fmt.Errorf("its time-out %s is negative", s.Timeout)
+	if err := checkLimits(s.Limits); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +104,7 @@ func (r *run) timeOut() {
 		names = append(names, name)
 	}
 	r.mu.Unlock()
-	text := fmt.Sprintf("the script did not end within %s", or(r.script.Timeout, defaultTimeout))
+	text := fmt.Sprintf("the script did not end within %s", r.timeout)
 	if len(names) > 0 {
 		slices.Sort(names)
 		text += "; it was waiting for " + strings.Join(slices.Compact(names), ", ")

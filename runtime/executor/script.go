@@ -11,6 +11,8 @@ import (
 
 const defaultTimeout = 30 * time.Second
 
+var _ loop.ExecutorFactory = (*Factory)(nil)
+
 // What the loop's port is made of.
 type (
 	Script = loop.Script
@@ -27,9 +29,8 @@ func (f *Factory) NewExecutor(ctx context.Context) (loop.Executor, error) {
 	return p, nil
 }
 
-// Describe returns what a model has to know about the scripts it writes, for
-// the description of the tool that runs them.
-func Describe() string { return description }
+// Describe implements the loop's ExecutorFactory.
+func (f *Factory) Describe() string { return description }
 
 const description = `Runs JavaScript as the body of an async function, in strict mode.
 Call a capability with one object and await it: const r = await desk.book({seat: 4}). It throws an Error when it fails. Independent calls may run together with Promise.all.
@@ -38,7 +39,8 @@ Return what you need: only the returned value, as JSON, and console output come 
 The language is ES2022 without async generators, for await, import, WeakRef, Intl and locale data. In regular expressions \p{...} never matches and the flags d and v do not exist. Dates are in UTC.
 There are no timers, no fetch, URL, TextEncoder, crypto or structuredClone, no require, no process, no files and no network.
 Numbers are doubles: integers over 2^53 lose digits, so pass such ids as strings.
-Memory, time, output and the number of calls are limited. When a script fails, the calls it made before stay made: do not repeat the whole script.`
+console.log, info, warn, error and debug write lines that come back, also when the script fails. A script ends when it has returned and every call it made is answered, awaited or not; one that waits for what nothing can settle ends at once with an error.
+Memory, time, output, console output and the number of calls are limited. When a script fails, the calls it made before stay made: do not repeat the whole script.`
 
 // cut shortens a text to at most limit bytes, on a rune boundary.
 func cut(text string, limit int) string {

@@ -181,7 +181,7 @@ func TestAFailedScriptKeepsItsLogs(t *testing.T) {
 		loop.ScriptDeadlock:  "await new Promise(() => {})",
 		loop.ScriptOutput:    "return 1n",
 	} {
-		_, err := execute(t, newFactory(t, nil), executor.Script{Code: "console.log('before');" + code, Timeout: 2 * time.Second})
+		_, err := execute(t, newFactory(t, nil), executor.Script{Code: "console.log('before');" + code, Limits: loop.ScriptLimits{Timeout: 2 * time.Second}})
 		if diff := cmp.Diff([]string{"before"}, failure(t, err, kind).Logs); diff != "" {
 			t.Errorf("%s: %s", kind, diff)
 		}
@@ -201,7 +201,7 @@ func TestNothingReachesTheNextScript(t *testing.T) {
 
 func TestDescriptionNamesWhatIsMissing(t *testing.T) {
 	for _, word := range []string{"await", "eturn", "timers", "fetch", "require", "process", "Intl", "async generators", "for await", "import", `\p{`, "2^53", "next script"} {
-		if !strings.Contains(executor.Describe(), word) {
+		if !strings.Contains(new(executor.Factory).Describe(), word) {
 			t.Errorf("the description lacks %q", word)
 		}
 	}

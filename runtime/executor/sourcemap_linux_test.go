@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	loop "github.com/agentruntime/agentruntime/runtime"
 )
 
 // The child may open no file at all, so this looks at the engine alone, in a
@@ -30,7 +32,7 @@ func TestTheEngineOpensNoSourceMap(t *testing.T) {
 		"return await Object.getPrototypeOf(async () => {}).constructor(`return 1\n" + comment + "`)()",
 	} {
 		r := newRealm(&wire{in: new(bytes.Buffer), out: new(bytes.Buffer)})
-		r.limit(new(Factory).limits())
+		r.limit(new(Factory).limits(loop.ScriptLimits{}))
 		if last := r.run(code); last.Type != frameDone || string(last.Data) != "1" {
 			t.Errorf("%s: got %+v", code, last)
 		}

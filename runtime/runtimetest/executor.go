@@ -41,6 +41,7 @@ type Factory struct {
 
 	mu        sync.Mutex
 	executors []*executor
+	limits    []runtime.ScriptLimits
 }
 
 var _ runtime.ExecutorFactory = (*Factory)(nil)
@@ -63,6 +64,11 @@ func (f *Factory) NewExecutor(ctx context.Context) (runtime.Executor, error) {
 	return e, nil
 }
 
+// Describe implements runtime.ExecutorFactory.
+func (f *Factory) Describe() string {
+	return "Runs a script of lines, each of which calls, logs, throws or returns."
+}
+
 // Started returns how many executors were started.
 func (f *Factory) Started() int {
 	f.mu.Lock()
@@ -79,6 +85,13 @@ func (f *Factory) Ran() []string {
 		codes = append(codes, e.ran...)
 	}
 	return codes
+}
+
+// Limits returns what every script that was executed was limited to, in order.
+func (f *Factory) Limits() []runtime.ScriptLimits {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.limits)
 }
 
 // Open returns how many executors were not closed.
@@ -113,7 +126,7 @@ type executor struct {
 
 // Execute implements runtime.Executor.
 func (e *executor) Execute(ctx context.Context, s *runtime.Script) (*runtime.ScriptResult, error) {
-	if err := e.begin(s.Code); err != nil {
+	if err := e.begin(s); err != nil {
 		return nil, err
 	}
 	call := func(name string, input json.RawMessage) (json.RawMessage, error) { return s.Call(ctx, name, input) }
@@ -129,14 +142,15 @@ func (e *executor) Execute(ctx context.Context, s *runtime.Script) (*runtime.Scr
 	return &runtime.ScriptResult{Value: data}, err
 }
 
-func (e *executor) begin(code string) error {
+func (e *executor) begin(s *runtime.Script) error {
 	f := e.factory
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e.closed > 0 {
 		return fmt.Errorf("executor %d was closed before it ran", e.number)
 	}
-	e.ran = append(e.ran, code)
+	e.ran = append(e.ran, s.Code)
+	f.limits = append(f.limits, s.Limits)
 	if f.Execute != nil {
 		return f.Execute(e.number)
 	}

@@ -143,6 +143,8 @@ type tappedFactory struct {
 
 // NewExecutor counts an executor once it is handed over: one that a fault keeps
 // from the loop dies with its factory.
+func (f tappedFactory) Describe() string { return f.inner.Describe() }
+
 func (f tappedFactory) NewExecutor(ctx context.Context) (runtime.Executor, error) {
 	inner, err := value(f.a, Op{Name: OpNewExecutor}, plainly, func() (runtime.Executor, error) { return f.inner.NewExecutor(ctx) })
 	if err != nil {

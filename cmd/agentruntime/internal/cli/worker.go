@@ -79,7 +79,8 @@ func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models
 	if err != nil {
 		return nil, failed(err)
 	}
-	w := &worker{app: a, metrics: host.NewMetrics(), logger: logger, scripts: &executor.Factory{Stderr: func(text string) { logger.Warn("a script's process wrote to its standard error", "text", text) }}}
+	w := &worker{app: a, metrics: host.NewMetrics(), logger: logger, scripts: a.config.Scripts.Executors()}
+	w.scripts.Stderr = func(text string) { logger.Warn("a script's process wrote to its standard error", "text", text) }
 	if w.routes, err = host.NewRoutes(a.config, logger, version()); err != nil {
 		return nil, usage(err)
 	}

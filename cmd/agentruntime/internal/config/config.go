@@ -20,6 +20,8 @@ import (
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/jetstream"
+	"github.com/agentruntime/agentruntime/runtime"
+	"github.com/agentruntime/agentruntime/runtime/executor"
 )
 
 // Config is the configuration file. Zero stands for the default that a field
@@ -29,6 +31,7 @@ type Config struct {
 	NATS      NATS          `yaml:"nats"`
 	Layout    Layout        `yaml:"layout"`
 	Worker    Worker        `yaml:"worker"`
+	Scripts   Scripts       `yaml:"scripts"`
 	Tree      Tree          `yaml:"tree"`
 	Sweep     time.Duration `yaml:"sweep"`   // between two looks at every run that has not ended; 1m
 	List      bool          `yaml:"list"`    // whether this process may keep the list of runs; true
@@ -73,6 +76,30 @@ type Worker struct {
 	Slots int           `yaml:"slots"` // runs at a time; 256
 	Lease time.Duration `yaml:"lease"` // time to live of a lease, whole seconds; 10s
 	Grace time.Duration `yaml:"grace"` // for calls in flight when stopping; 30s
+}
+
+// Scripts is how scripts run; see executor.Factory. A definition's own limits
+// come before these.
+type Scripts struct {
+	Warm       *int          `yaml:"warm"`       // processes kept ready, 0 to 64; 2
+	Memory     int64         `yaml:"memory"`     // bytes, of a process; 256 MiB
+	CPU        time.Duration `yaml:"cpu"`        // of a script; 1m
+	Timeout    time.Duration `yaml:"timeout"`    // of a script; 30s
+	Callbacks  int           `yaml:"callbacks"`  // of a script; 1000
+	Concurrent int           `yaml:"concurrent"` // of its callbacks at once; 8
+	Output     int           `yaml:"output"`     // bytes of what a script returns; 256 KiB
+	Logs       int           `yaml:"logs"`       // bytes of its console output; 64 KiB
+}
+
+// Executors returns what runs the scripts.
+func (s *Scripts) Executors() *executor.Factory {
+	f := &executor.Factory{Memory: s.Memory, CPU: s.CPU, Timeout: s.Timeout, MaxCallbacks: s.Callbacks, MaxConcurrent: s.Concurrent, MaxValue: s.Output, MaxLogs: s.Logs}
+	if s.Warm != nil {
+		if f.Warm = *s.Warm; f.Warm == 0 {
+			f.Warm = -1
+		}
+	}
+	return f
 }
 
 // Tree bounds what one root run may grow into; see handlers.TreeLimits.
@@ -198,6 +225,14 @@ func (c *Config) Check() error {
 		{"worker.slots", c.Worker.Slots < 0, "positive"},
 		{"worker.lease", c.Worker.Lease != 0 && (c.Worker.Lease < 2*time.Second || c.Worker.Lease%time.Second != 0), "whole seconds, at least 2s"},
 		{"worker.grace", c.Worker.Grace < 0, "positive"},
+		{"scripts.warm", c.Scripts.Warm != nil && (*c.Scripts.Warm < 0 || *c.Scripts.Warm > 64), "from 0 to 64"},
+		{"scripts.memory", c.Scripts.Memory != 0 && c.Scripts.Memory < 64<<20, "at least 67108864"},
+		{"scripts.cpu", c.Scripts.CPU < 0 || c.Scripts.CPU%time.Second != 0, "whole seconds"},
+		{"scripts.timeout", c.Scripts.Timeout < 0, "positive"},
+		{"scripts.callbacks", c.Scripts.Callbacks < 0 || c.Scripts.Callbacks > runtime.MaxScriptCallbacks, "from 1 to 100000"},
+		{"scripts.concurrent", c.Scripts.Concurrent < 0 || c.Scripts.Concurrent > runtime.MaxScriptConcurrent, "from 1 to 256"},
+		{"scripts.output", c.Scripts.Output < 0 || c.Scripts.Output > runtime.MaxScriptBytes, "from 1 to 4194304"},
+		{"scripts.logs", c.Scripts.Logs < 0 || c.Scripts.Logs > runtime.MaxScriptBytes, "from 1 to 4194304"},
 		{"tree.depth", c.Tree.Depth < 0, "positive"},
 		{"tree.width", c.Tree.Width < 0, "positive"},
 		{"requests.per_call", c.Requests.PerCall < 0 || c.Requests.PerCall > 100, "from 1 to 100"},

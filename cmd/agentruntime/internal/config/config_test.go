@@ -65,9 +65,11 @@ func full() *config.Config {
 			TLSCert: "worker.crt", TLSKey: "worker.key", TLSCA: "ca.crt", InboxPrefix: "_INBOX_worker"},
 		Layout: config.Layout{Shards: 8, Replicas: 3, EventAge: 72 * time.Hour, DeadAge: 720 * time.Hour},
 		Worker: config.Worker{Name: "worker-1", Data: "/var/lib/agentruntime", Slots: 64, Lease: 5 * time.Second, Grace: time.Minute},
-		Tree:   config.Tree{Depth: 4, Width: 500},
-		Sweep:  30 * time.Second,
-		List:   true,
+		Scripts: config.Scripts{Warm: new(1), Memory: 128 << 20, CPU: 30 * time.Second, Timeout: 20 * time.Second,
+			Callbacks: 500, Concurrent: 4, Output: 64 << 10, Logs: 32 << 10},
+		Tree:  config.Tree{Depth: 4, Width: 500},
+		Sweep: 30 * time.Second,
+		List:  true,
 		Providers: map[string]config.Provider{
 			"local": {Kind: "openai_compatible", BaseURL: "http://127.0.0.1:11434/v1", KeyFile: "local.key", ContextTokens: 32000,
 				KeyGone: "the key file cannot be read: open local.key: no such file or directory",
@@ -263,13 +265,21 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 		"currency: euro":                                       "currency",
 		"log: { level: loud }":                                 "log.level",
 		"log: { format: xml }":                                 "log.format",
+		"scripts: { warm: 65 }":                                "scripts.warm",
+		"scripts: { memory: 1000 }":                            "scripts.memory",
+		"scripts: { cpu: 1500ms }":                             "scripts.cpu",
+		"scripts: { timeout: -1s }":                            "scripts.timeout",
+		"scripts: { callbacks: 100001 }":                       "scripts.callbacks",
+		"scripts: { concurrent: 257 }":                         "scripts.concurrent",
+		"scripts: { output: 4194305 }":                         "scripts.output",
+		"scripts: { logs: -1 }":                                "scripts.logs",
 	} {
 		_, err := config.Read(write(t, text), environment{}.get)
 		refused(t, err, source, "must be")
 	}
 	for _, text := range []string{
 		"layout: { shards: 64, replicas: 5 }", "layout: { shards: 1, replicas: 1 }", "worker: { lease: 2s }",
-		"tree: { depth: 1, width: 1 }", "sweep: 1s", "list: false",
+		"tree: { depth: 1, width: 1 }", "scripts: { warm: 0 }", "sweep: 1s", "list: false",
 		"log: { level: warn, format: text }", "log: { level: error }", "log: { level: info }", "namespace: " + strings.Repeat("a", 40),
 	} {
 		if _, err := config.Read(write(t, text), environment{}.get); err != nil {

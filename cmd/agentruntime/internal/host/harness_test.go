@@ -109,6 +109,8 @@ const echo = "responses:\n  - calls: [{ name: complete, arguments: { kind: outpu
 type noScripts struct{}
 
 // NewExecutor implements runtime.ExecutorFactory.
+func (noScripts) Describe() string { return "Runs no script." }
+
 func (noScripts) NewExecutor(context.Context) (runtime.Executor, error) {
 	return nil, errors.New("there are no scripts here")
 }

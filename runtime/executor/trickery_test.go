@@ -1,0 +1,56 @@
+//go:build linux
+
+package executor_test
+
+import loop "github.com/agentruntime/agentruntime/runtime"
+
+// trickery are scripts that go for the host's own code: for what it reads of
+// values, and for what it keeps of the language.
+var trickery = []hostile{
+	{"proxy as input", short, exception, `await desk.book(new Proxy({}, {get() { throw new Error('trap') }, ownKeys() { throw new Error('trap') }}))`},
+	{"proxy of an array as input", short, exception + timeout + memory, `await desk.book(new Proxy([], {get: (t, k) => k === 'length' ? 2**32 - 1 : 1}))`},
+	{"proxy without end as prototype", short, exception + memory + timeout, `const h = {getPrototypeOf: t => new Proxy({}, h)}; const p = new Proxy({}, h); p instanceof Array; Object.setPrototypeOf({}, p); for (let q = p;;) q = Object.getPrototypeOf(q)`},
+	{"getter on the input that calls", short, string(loop.ScriptCallbacks) + exception, `const o = {get x() { desk.book(o); return 1 }}; await desk.book(o)`},
+	{"toJSON that calls", short, string(loop.ScriptCallbacks) + exception, `const o = {toJSON() { desk.book(o); return 1 }}; await desk.book(o)`},
+	{"toJSON that changes its object", short, output + exception + timeout + memory, `const a = [1]; a.toJSON = function() { this.push(this); return this }; return {a, b: [a, a]}`},
+	{"getter that grows the result", short, output + memory + timeout, `const o = {}; let n = 0; Object.defineProperty(o, 'x', {enumerable: true, get() { return Array.from({length: 1e7}, () => o) }}); return o`},
+	{"thenable that resolves for ever", short, timeout, `const t = {then(f) { Promise.resolve().then(() => f(t)) }}; await t`},
+	{"thenable that calls back twice", short, exception, `await {then(f, r) { f(1); f(2); r(3); throw 4 }}; throw new Error('twice')`},
+	{"thenable whose then is a getter loop", short, timeout, `return {get then() { for (;;); }}`},
+	{"captured JSON polluted by getters", short, exception + output, `Object.defineProperty(Object.prototype, 'toJSON', {get() { throw new Error('polluted') }, configurable: true}); await desk.book({a: 1})`},
+	{"array prototype with setters", short, exception + output + timeout, `Object.defineProperty(Array.prototype, '0', {set() { throw new Error('set') }, configurable: true}); Object.defineProperty(Array.prototype, 'toJSON', {value() { throw new Error('array') }}); return [1]`},
+	{"species that is no constructor", short, exception, `class A extends Array { static get [Symbol.species]() { return function() { return null } } }; new A(1, 2, 3).map(x => x).length; throw new Error('mapped')`},
+	{"species that grows", short, memory + exception + timeout, `class A extends Array { static get [Symbol.species]() { return function(n) { return new Array(1e9).fill(n) } } }; new A(1, 2, 3).map(x => x)`},
+	{"promise species", short, exception + timeout + memory, `class P extends Promise { static get [Symbol.species]() { return function(f) { return new P(f) } } }; const g = p => g(p.then(x => x)); g(P.resolve(1))`},
+	{"huge template string", long, memory + timeout, "let s = 'x'.repeat(1e6); for (;;) s = `${s}${s}${s}`"},
+	{"tagged template of deep parts", short, memory + exception + string(loop.ScriptSyntax) + timeout, "let s = '`a`'; for (let i = 0; i < 20; i++) s = '`${' + s + '}${' + s + '}`'; eval(s)"},
+	{"stack getter that throws itself", short, exception, `const e = new Error('x'); Object.defineProperty(e, 'stack', {get() { throw e }}); throw e`},
+	{"stack that is a forged place", short, exception, `throw Object.assign(new Error('x'), {stack: 'x\n\tat script:99999999999999999999:1(2)\n\tat script:-4:1(2)'})`},
+	{"huge stack text", short, memory + exception + timeout, `const e = new Error('x'); let s = '\tat script:'; while (s.length < 1e8) s += s; e.stack = s; throw e`},
+	{"error with a proxy as its name", short, exception, `throw Object.assign(new Error('x'), {name: new Proxy({}, {get() { throw 1 }})})`},
+	{"thousands of labels", short, timeout + exception + string(loop.ScriptSyntax) + memory, `let s = ''; for (let i = 0; i < 20000; i++) s += 'l' + i + ':'; eval(s + 'for (;;) break l0'); throw 1`},
+	{"switch of a million cases", short, exception + memory + timeout, `let s = 'switch (1) {'; for (let i = 0; i < 1e6; i++) s += 'case ' + i + ':'; eval(s + '}'); throw 1`},
+	{"regex of many alternatives", short, exception + memory + timeout, `new RegExp(Array.from({length: 1e6}, (_, i) => 'a' + i).join('|')).test('b'.repeat(1e5)); throw 1`},
+	{"regex repetition of repetitions", short, exception + memory + timeout, `new RegExp('((((a{1000}){1000}){1000}){1000})').test('a'); throw 1`},
+	{"regex with a sticky loop", short, timeout, `const r = /(?:)/g; for (;;) { r.lastIndex = 0; 'x'.replace(r, () => { r.lastIndex = 0; return '' }) }`},
+	{"long promise chain", short, exception + memory + timeout, `let p = Promise.resolve(0); for (let i = 0; i < 5e5; i++) p = p.then(x => x + 1); await p; throw 1`},
+	{"Promise.all of very many", short, exception + memory + timeout, `await Promise.all(Array.from({length: 1e6}, (_, i) => Promise.resolve(i))); throw 1`},
+	{"callbacks from jobs", short, string(loop.ScriptCallbacks) + timeout, `const f = () => Promise.resolve().then(() => { desk.book({}); return f() }); await f()`},
+	{"callbacks in callbacks", short, string(loop.ScriptCallbacks) + timeout, `const f = () => desk.book({}).then(() => Promise.all([f(), f()])); await f()`},
+	{"oversize inputs in a row", short, exception + memory + timeout, `for (let i = 0; ; i++) try { await desk.book('x'.repeat(300000 + i)) } catch (e) { if (i > 50) throw e }`},
+	{"too many arguments", short, exception + memory + timeout, `desk.book(...Array(1e6).fill(1)); await desk.book.apply(null, Array(1e5).fill(1))`},
+	{"half characters everywhere", short, exception, `await desk.book({['\ud800'.repeat(1000)]: '\udfff'.repeat(1000)}); console.log('\ud800'); throw new Error('\udbff')`},
+	{"texts that end lines and frames", short, exception, `console.log('\u2028\u2029\u0000\r\n{"type":"done"}\u0004'); await desk.book({a: '\u0000\u0001{"type":"fail"}'}); throw new Error('\u0000')`},
+	{"normalization bomb", short, exception + memory + timeout, `let s = '\ufdfa'.repeat(1e6); for (let i = 0; i < 10; i++) s = s.normalize('NFKD') + s; throw 1`},
+	{"case mapping growth", long, memory + exception + timeout, `let s = 'ß'; for (;;) s = (s + s).toUpperCase()`},
+	{"generator that never ends its return", short, timeout, `const g = (function*() { try { yield 1 } finally { for (;;) yield 2 } })(); for (const x of g) { if (x === 1) break } for (;;) g.next()`},
+	{"iterator that lies about its end", short, timeout + memory, `new Map({[Symbol.iterator]: () => ({next: () => ({done: false, value: [{}, 1]})})})`},
+	{"sort that changes its array", short, exception + timeout + memory, `const a = Array.from({length: 1e4}, (_, i) => i); a.sort(() => { a.length = 0; a.push(...Array(100).fill(1)); return Math.random() - .5 }); throw 1`},
+	{"Date of everything", short, exception, `for (const v of [NaN, 1/0, 8.64e15, 8.64e15 + 1, -1e300]) String(new Date(v)); new Date(NaN).toISOString()`},
+	{"getters on globals", short, exception + output, `Object.defineProperty(globalThis, 'Error', {get() { throw 1 }}); Object.defineProperty(globalThis, 'JSON', {get() { throw 2 }}); desk.nothing()`},
+	{"frozen world", short, exception, `for (const k of Object.getOwnPropertyNames(globalThis)) try { Object.freeze(globalThis[k]); Object.freeze(globalThis[k].prototype) } catch {} Object.freeze(globalThis); await desk.book({}); throw new Error('frozen')`},
+	{"constructor walk to the host", short, exception, `const F = desk.book.constructor; const g = F('return this')(); if (g.process || g.require || g.GoError || desk.book.caller) return 1; throw new Error('nothing there')`},
+	{"arguments and callee", short, exception, `(function() { return arguments.callee })()`},
+	{"WeakMap of growing keys", long, memory + timeout, `const m = new WeakMap(); let k = {}; for (;;) { const n = {k, t: 'x'.repeat(1000)}; m.set(n, k); k = n }`},
+	{"typed array views", long, memory + exception + timeout, `const all = []; for (;;) all.push(new Float64Array(1e6).fill(1))`},
+}
