@@ -37,6 +37,11 @@ type Appender struct {
 	NewID func() string // returns an id never used before
 	Pause Pause
 
+	// Prepare, when set, makes of each fact what is stored of it, before it is
+	// sealed: it may encrypt the data, or move it elsewhere. An error means
+	// that nothing was stored.
+	Prepare func(ctx context.Context, key Key, fact *Event) error
+
 	// Rebased, when set, is called each time a decision was given up because
 	// an external fact came first.
 	Rebased func(Key)
@@ -74,6 +79,9 @@ func (a *Appender) Commit(ctx context.Context, key Key, state State, decide func
 		if own.ID == "" || TypeOf(own.Type).Kind != External {
 			own.ID = own.CommitID
 		}
+		if err := a.prepare(ctx, key, own); err != nil {
+			return nil, err
+		}
 		tip.Seal(own)
 		outcome, above, err := a.settle(ctx, key, tip.Sequence, own)
 		if err != nil {
@@ -94,6 +102,13 @@ func (a *Appender) Commit(ctx context.Context, key Key, state State, decide func
 			a.Rebased(key)
 		}
 	}
+}
+
+func (a *Appender) prepare(ctx context.Context, key Key, fact *Event) error {
+	if a.Prepare == nil {
+		return nil
+	}
+	return a.Prepare(ctx, key, fact)
 }
 
 // holdsClaim refuses an owner fact that is not of the state's open claim: the
@@ -211,6 +226,9 @@ func judgeAbove(own *Event, above []Record) verdict {
 func (a *Appender) Notify(ctx context.Context, key Key, fact *Event) (uint64, error) {
 	if fact.ID == "" || TypeOf(fact.Type).Kind != External {
 		return 0, fmt.Errorf("append %s to session %s: only an external fact with an id is appended unfenced", fact.Type, key)
+	}
+	if err := a.prepare(ctx, key, fact); err != nil {
+		return 0, err
 	}
 	(&Tip{}).Seal(fact)
 	pause := firstPause

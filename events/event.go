@@ -41,14 +41,15 @@ type Event struct {
 	AuthType      string
 	AuthID        string
 	DataRef       string // where the data is stored, when it is too large to be inline
-	Encryption    string // reserved: how Data is encrypted
+	Encryption    string // how Data is encrypted: the scheme and the id of the key that wraps the session's
 	Emits         string // which public events follow from a fact, beyond those of its type: text, calls
 
 	Extra map[string]string // other attributes, by lower-case name
 
 	Data []byte
 
-	// Body is what DataRef refers to, once somebody fetched it. It is no
+	// Body is what DataRef refers to, once somebody fetched it, and the plain
+	// data of an event that is encrypted, once somebody opened it. It is no
 	// part of the event: the hash covers Data, which is stored.
 	Body []byte
 }

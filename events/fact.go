@@ -70,6 +70,11 @@ type CommandAccepted struct {
 	Run     string `json:"run"`
 }
 
+// SessionErased ends a session for ever: after it the session's key is dropped,
+// and with it all that was encrypted. It is the one fact of a session that is
+// never encrypted, and says nothing but that.
+type SessionErased struct{}
+
 // RunClaimed hands the session to a worker. The append is the fence.
 type RunClaimed struct {
 	Worker  string `json:"worker"`

@@ -64,6 +64,14 @@ var ErrNotFound = errors.New("not found")
 // ErrDamaged is what look-ups wrap when what is stored is not what its name says.
 var ErrDamaged = errors.New("damaged")
 
+// ErrErased is what every read of a session wraps whose key was dropped for
+// ever. Its facts are still there and verify; nobody can read them.
+var ErrErased = errors.New("the session was erased")
+
+// ErrSealed is what reading the data of an event wraps that is encrypted and
+// that nobody has opened.
+var ErrSealed = errors.New("the data is encrypted and was not opened")
+
 var (
 	// ErrConflict is what Log.Append wraps when the log refused the
 	// expectation. It may be a phantom: only reading decides.

@@ -65,6 +65,7 @@ var Types = []Type{
 	fact[RunAdmitted](Opening, "run.admitted"),
 	fact[RunClaimed](Opening, "run.claimed"),
 	fact[CommandAccepted](Opening, "command.accepted"),
+	fact[SessionErased](Opening, "session.erased"),
 
 	fact[CheckpointCommitted](Owner, "checkpoint.committed"),
 	fact[WindowCompacted](Owner, "window.compacted"),
@@ -186,6 +187,9 @@ func (e *Event) Payload() (any, error) {
 	if t.Kind == Unknown {
 		return nil, nil
 	}
+	if e.Encryption != "" && e.Body == nil {
+		return nil, fmt.Errorf("event %s %q: %w", e.Type, e.ID, ErrSealed)
+	}
 	v := reflect.New(t.data)
 	if err := json.Unmarshal(e.payload(), v.Interface()); err != nil {
 		return nil, &DataError{Type: e.Type, ID: e.ID, Err: err}
@@ -193,9 +197,9 @@ func (e *Event) Payload() (any, error) {
 	return v.Elem().Interface(), nil
 }
 
-// payload returns the data, wherever it is stored.
+// payload returns the data, wherever and however it is stored.
 func (e *Event) payload() []byte {
-	if e.DataRef != "" {
+	if e.DataRef != "" || e.Encryption != "" {
 		return e.Body
 	}
 	return e.Data

@@ -16,6 +16,7 @@ func TestCodecTable(t *testing.T) {
 	}
 	want := []string{
 		"opening dev.agentruntime.log.run.admitted", "opening dev.agentruntime.log.run.claimed", "opening dev.agentruntime.log.command.accepted",
+		"opening dev.agentruntime.log.session.erased",
 		"owner dev.agentruntime.log.checkpoint.committed", "owner dev.agentruntime.log.window.compacted", "owner dev.agentruntime.log.model.switched",
 		"owner dev.agentruntime.log.callbacks.recorded", "owner dev.agentruntime.log.run.parked", "owner dev.agentruntime.log.run.released",
 		"owner dev.agentruntime.log.run.completed", "owner dev.agentruntime.log.run.failed", "owner dev.agentruntime.log.run.cancelled",

@@ -85,7 +85,11 @@ func (h *Host) admit(ctx context.Context, namespace string, command *events.Even
 		known := slices.Sorted(maps.Keys(commands))
 		return nil, reject(RejectUnknown, "type %q is no command; known are %s", command.Type, strings.Join(known, ", "))
 	}
-	return carry(a, ctx)
+	admitted, err := carry(a, ctx)
+	if errors.Is(err, events.ErrErased) {
+		return nil, reject(RejectErased, "%v", err)
+	}
+	return admitted, err
 }
 
 // commands holds what carries out each type of command.
@@ -154,7 +158,7 @@ func (a *admission) start(ctx context.Context) (*Admission, error) {
 		if len(s.Runs) > 0 {
 			return nil, reject(RejectSession, "session %s has a run already; send run.continue to go on with it", key.Session)
 		}
-		return a.prepare(ctx, data)
+		return a.prepare(ctx, key, data)
 	})
 }
 
@@ -182,7 +186,7 @@ func (a *admission) resume(ctx context.Context) (*Admission, error) {
 		if err != nil {
 			return nil, err
 		}
-		return a.prepare(ctx, events.StartRun{Agent: last.Admitted.Agent, Message: data.Message, Files: data.Files, Labels: data.Labels})
+		return a.prepare(ctx, key, events.StartRun{Agent: last.Admitted.Agent, Message: data.Message, Files: data.Files, Labels: data.Labels})
 	})
 }
 
@@ -234,7 +238,7 @@ func (a *admission) retry(ctx context.Context) (*Admission, error) {
 		if labels == nil {
 			labels = last.Admitted.Labels
 		}
-		admitted, err := a.prepare(ctx, events.StartRun{Agent: last.Admitted.Agent, Message: fmt.Sprintf(retried, last.Reason), Labels: labels})
+		admitted, err := a.prepare(ctx, key, events.StartRun{Agent: last.Admitted.Agent, Message: fmt.Sprintf(retried, last.Reason), Labels: labels})
 		if err == nil {
 			admitted.Retries = last.ID
 		}
@@ -370,7 +374,7 @@ func (h *Host) hint(ctx context.Context, s *projector.Session) error {
 }
 
 // prepare resolves the agent's current version and the task.
-func (a *admission) prepare(ctx context.Context, data events.StartRun) (*events.RunAdmitted, error) {
+func (a *admission) prepare(ctx context.Context, key events.Key, data events.StartRun) (*events.RunAdmitted, error) {
 	if events.CheckSession(data.Agent) != nil {
 		return nil, reject(RejectNoAgent, "%q can be no agent's name", bounded(data.Agent, maxNamed))
 	}
@@ -391,7 +395,7 @@ func (a *admission) prepare(ctx context.Context, data events.StartRun) (*events.
 			return nil, err
 		}
 	}
-	files, err := a.store(ctx, data.Files)
+	files, err := a.store(ctx, key, data.Files)
 	if err != nil {
 		return nil, err
 	}
@@ -424,7 +428,7 @@ func (a *admission) fact(ctx context.Context, key events.Key, run string, admitt
 	}
 	e.RootRun, e.CorrelationID, e.CausationID = run, a.command.ID, a.command.ID
 	e.TraceParent, e.AuthType, e.AuthID = a.command.TraceParent, a.command.AuthType, a.command.AuthID
-	return e, a.host.offload(ctx, e)
+	return e, nil
 }
 
 // strict reads a command's data and refuses what the command does not have.

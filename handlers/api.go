@@ -42,7 +42,7 @@ const (
 )
 
 // Verbs lists every verb.
-var Verbs = []string{VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbGet, VerbTree, VerbList, VerbEvents, VerbCalls, VerbSettle, VerbResolve, VerbTopUp, VerbBudget, VerbAgentsApply, VerbAgentsList, VerbFilePut}
+var Verbs = []string{VerbStart, VerbContinue, VerbRetry, VerbCancel, VerbMessage, VerbGet, VerbTree, VerbList, VerbEvents, VerbCalls, VerbSettle, VerbResolve, VerbTopUp, VerbBudget, VerbErase, VerbAgentsApply, VerbAgentsList, VerbFilePut}
 
 // APIError is a typed answer: what went wrong, in one stable word and for
 // people.
@@ -117,6 +117,8 @@ func (a *API) Handle(ctx context.Context, namespace, verb string, header map[str
 		return nil, &APIError{RejectMalformed, err.Error()}
 	case errors.As(err, &refused):
 		return nil, &APIError{refused.Reason, refused.Detail}
+	case errors.Is(err, events.ErrErased):
+		return nil, &APIError{RejectErased, err.Error()}
 	case errors.As(err, &unknown):
 		return nil, &APIError{RejectNoRun, unknown.Error()}
 	}
@@ -153,6 +155,16 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 			return nil, err
 		}
 		return a.ShowBudget(ctx, namespace, r.Run)
+	case VerbErase:
+		var r EraseRequest
+		if err := decode(data, &r); err != nil {
+			return nil, err
+		}
+		if err := a.Erase(ctx, namespace, r.Session); err != nil {
+			return nil, err
+		}
+		a.Logger.Info("a session was erased", "namespace", namespace, "session", r.Session)
+		return EraseAnswer{r.Session, true}, nil
 	case VerbEvents:
 		return a.facts(ctx, namespace, data)
 	case VerbAgentsApply:
@@ -166,7 +178,7 @@ func (a *API) handle(ctx context.Context, namespace, verb string, header map[str
 		names, err := a.Definitions.Names(ctx, namespace)
 		return AgentsAnswer{names}, err
 	case VerbFilePut:
-		return a.putFile(ctx, data)
+		return a.putFile(ctx, namespace, data)
 	}
 	return nil, &APIError{RejectUnknown, fmt.Sprintf("there is no verb %q; known are %s", verb, strings.Join(Verbs, ", "))}
 }
@@ -270,7 +282,11 @@ func (a *API) facts(ctx context.Context, namespace string, data []byte) (any, er
 			answer.More = true
 			break
 		}
-		e := withoutSettleKey(records[i].Event)
+		e := records[i].Event
+		if e.Encryption != "" && e.DataRef == "" {
+			e.Data, e.Encryption = e.Body, "" // as it was before it was stored
+		}
+		e = withoutSettleKey(e)
 		structured, err := e.Structured()
 		if err != nil {
 			return nil, err

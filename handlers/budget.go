@@ -29,7 +29,7 @@ func (h *Host) onLedger(ctx context.Context, namespace, root string, decide func
 	}
 	key := events.Key{Namespace: namespace, Session: root}
 	appender := h.appender()
-	appender.Log = h.Ledger
+	appender.Log, appender.Prepare = h.Ledger, nil // a ledger holds ids and numbers
 	return h.ledgers.with(key, func(l *projector.Ledger) error {
 		for {
 			if l.At.Sequence == 0 {
@@ -307,6 +307,9 @@ func (h *Host) raised(ctx context.Context, namespace, run string, raises uint64)
 		return err
 	}
 	s, err := h.Latest(ctx, key)
+	if errors.Is(err, events.ErrErased) {
+		return nil // only a session whose runs have ended is
+	}
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -90,9 +91,6 @@ func (h *Host) notifyAt(ctx context.Context, key events.Key, run, id string, pay
 		return 0, err
 	}
 	e.ID = id
-	if err := h.offload(ctx, e); err != nil {
-		return 0, err
-	}
 	return h.appender().Notify(ctx, key, e)
 }
 
@@ -131,6 +129,9 @@ func (h *Host) stopChildren(ctx context.Context, namespace string, run *projecto
 func (h *Host) askToStop(ctx context.Context, namespace, by string, child *events.ChildCall, reason string) error {
 	key := events.Key{Namespace: namespace, Session: child.Session}
 	s, err := h.Latest(ctx, key)
+	if errors.Is(err, events.ErrErased) {
+		return nil // only a session whose runs have ended is
+	}
 	if err != nil {
 		return fmt.Errorf("look at child %s: %w", child.Run, err)
 	}

@@ -307,7 +307,7 @@ func (h *Host) openCalls(ctx context.Context, namespace, run string) ([]OpenCall
 	r := s.Run(run)
 	switch {
 	case r == nil:
-		return nil, fmt.Errorf("run %s in namespace %s: %w", run, namespace, events.ErrNotFound)
+		return nil, &UnknownRunError{namespace, run}
 	case r.State != projector.StateParked || r.Wait.Reason != events.ParkCall || r.Answer != nil || r.Checkpoint == nil:
 		return nil, nil
 	}

@@ -177,6 +177,9 @@ func (d *Dispatcher) attend(ctx context.Context, hint events.Hint) error {
 	if err := d.Leases.EndLoading(context.WithoutCancel(ctx), hint.Key, d.Worker, err == nil); err != nil {
 		return err
 	}
+	if errors.Is(err, events.ErrErased) {
+		return nil // there is nothing to do, and never will be
+	}
 	if err != nil {
 		return err
 	}
@@ -280,6 +283,7 @@ func (d *Dispatcher) giveBack(ctx context.Context, delivery Delivery, cause erro
 		contract *runtime.ContractError
 		missing  *MissingVersionError
 		poison   *PoisonError
+		sealed   *KeyError
 	)
 	log := d.Logger.With("session", delivery.Hint().Key.String())
 	switch {
@@ -291,7 +295,7 @@ func (d *Dispatcher) giveBack(ctx context.Context, delivery Delivery, cause erro
 		rest = restPoison
 		d.Meter.AttemptEnded("poison")
 		log.Error("a session is set aside", "error", cause)
-	case errors.As(cause, &damage), errors.As(cause, &unknown), errors.As(cause, &contract), errors.As(cause, &missing):
+	case errors.As(cause, &damage), errors.As(cause, &unknown), errors.As(cause, &contract), errors.As(cause, &missing), errors.As(cause, &sealed):
 		rest = restBlocked
 		d.Meter.AttemptEnded("blocked")
 		log.Error("a session cannot be carried on by this worker", "error", cause)

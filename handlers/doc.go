@@ -104,6 +104,22 @@
 // ledger, appends the facts that are missing, and hints what is runnable. What
 // it cannot make good it names, with the reason.
 //
+// # Encryption and erasure
+//
+// With wrapping keys in the configuration the data of every fact of a session are
+// encrypted (see Vault) as the last step before the fact is sealed: folds and
+// decisions see plain data, the hashes cover what is stored. Ledgers, hints and
+// timers hold ids and numbers and stay plain; so do session.erased, which says
+// nothing, and public events, which are redacted and for others. A payload over
+// the inline limit is encrypted as the fact that it belongs to; what else belongs
+// to a session beside its log goes through SealedSnapshots and SealedObjects.
+//
+// A session is erased by the fact session.erased, fenced on a fold whose runs have
+// ended, and then by dropping its key. The reaction to the fact drops the key
+// again, so that an erasure that was begun is finished. A fold ends at that fact
+// with events.ErrErased, whoever has the key; without a key it fails earlier.
+// Neither is ever an empty session.
+//
 // # Failures
 //
 // What the infrastructure does (the log, a provider, the start of an executor)

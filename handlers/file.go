@@ -26,7 +26,10 @@ const RejectFile = "unknown_file"
 // fact that refers to it is appended, and never changes: what the log refers to
 // is there as long as the log is, and what a crash between the two leaves is an
 // object that nothing refers to.
-type files struct{ host *Host }
+type files struct {
+	host *Host
+	key  events.Key
+}
 
 var _ runtime.Files = files{}
 
@@ -35,7 +38,7 @@ var _ runtime.Files = files{}
 // unknown.
 func (f files) Put(ctx context.Context, data []byte) (string, error) {
 	for pause := firstRetry; ; pause = min(2*pause, maxRetry) {
-		ref, err := f.host.Objects.Put(ctx, data)
+		ref, err := f.host.objectsOf(f.key).Put(ctx, data)
 		if err == nil {
 			return ref, nil
 		}
@@ -54,12 +57,34 @@ const openWithin = 30 * time.Second
 func (f files) Open(ctx context.Context, file *events.File) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
-	data, err := f.host.Objects.Get(ctx, file.Ref)
+	data, err := f.host.objectsOf(f.key).Get(ctx, file.Ref)
 	switch {
 	case errors.Is(err, events.ErrNotFound):
 		return nil, fmt.Errorf("%w: %w", runtime.ErrFileGone, err)
 	case errors.Is(err, events.ErrDamaged):
 		return nil, &runtime.FileDamagedError{File: *file, Err: err}
+	}
+	return data, err
+}
+
+// objectsOf keeps the files of a session.
+func (h *Host) objectsOf(key events.Key) SealedObjects { return SealedObjects{h.Objects, h.Vault, key} }
+
+// uploads is under whose key files are encrypted that no session has yet.
+func uploads(namespace string) events.Key {
+	return events.Key{Namespace: namespace, Session: "uploads"}
+}
+
+// given reads a file by a reference from outside: one of the session, or one that
+// was stored with file.put.
+func (h *Host) given(ctx context.Context, key events.Key, ref string) ([]byte, error) {
+	data, err := h.objectsOf(uploads(key.Namespace)).Get(ctx, ref)
+	var other *KeyError
+	if errors.As(err, &other) {
+		data, err = h.objectsOf(key).Get(ctx, ref)
+	}
+	if errors.As(err, &other) {
+		err = fmt.Errorf("%w: it belongs to another session", events.ErrNotFound)
 	}
 	return data, err
 }
@@ -86,23 +111,27 @@ func checkFiles(given []events.GivenFile) error {
 }
 
 // store stores the files of the command and returns their parts.
-func (a *admission) store(ctx context.Context, given []events.GivenFile) ([]events.Part, error) {
+func (a *admission) store(ctx context.Context, key events.Key, given []events.GivenFile) ([]events.Part, error) {
 	if len(a.files) == len(given) {
 		return a.files, nil
 	}
 	var parts []events.Part
 	for i, f := range given {
-		data, ref, err := f.Data, f.Ref, error(nil)
-		if ref == "" {
-			ref, err = a.host.Objects.Put(ctx, data)
-		} else if data, err = a.host.Objects.Get(ctx, ref); gone(err) {
-			return nil, reject(RejectFile, "files[%d]: %q is no stored file; store it with file.put", i, bounded(ref, maxNamed))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("store the file %q of a command: %w", f.Name, err)
+		data, err := f.Data, error(nil)
+		if f.Ref != "" {
+			if data, err = a.host.given(ctx, key, f.Ref); gone(err) {
+				return nil, reject(RejectFile, "files[%d]: %q is no stored file; store it with file.put", i, bounded(f.Ref, maxNamed))
+			}
 		}
 		if len(data) > MaxFile {
 			return nil, reject(RejectMalformed, "files[%d] has %d bytes, at most %d may be given", i, len(data), MaxFile)
+		}
+		ref := ""
+		if err == nil {
+			ref, err = a.host.objectsOf(key).Put(ctx, data)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("store the file %q of a command: %w", f.Name, err)
 		}
 		parts = append(parts, runtime.NewFile(ref, f.Name, f.MediaType, data))
 	}
@@ -131,7 +160,7 @@ type PutFileAnswer struct {
 
 // putFile stores a file, before the command that refers to it. One that no
 // command refers to stays until the store is cleared.
-func (a *API) putFile(ctx context.Context, data []byte) (any, error) {
+func (a *API) putFile(ctx context.Context, namespace string, data []byte) (any, error) {
 	var r PutFile
 	if err := decode(data, &r); err != nil {
 		return nil, err
@@ -141,7 +170,7 @@ func (a *API) putFile(ctx context.Context, data []byte) (any, error) {
 	}
 	whole := r.Data
 	for _, ref := range r.Pieces {
-		piece, err := a.Objects.Get(ctx, ref)
+		piece, err := a.given(ctx, uploads(namespace), ref)
 		if gone(err) {
 			return nil, &APIError{RejectFile, fmt.Sprintf("%q is no stored piece", bounded(ref, maxNamed))}
 		}
@@ -152,7 +181,7 @@ func (a *API) putFile(ctx context.Context, data []byte) (any, error) {
 			return nil, &APIError{RejectMalformed, fmt.Sprintf("a file has at most %d bytes", MaxFile)}
 		}
 	}
-	ref, err := a.Objects.Put(ctx, whole)
+	ref, err := a.objectsOf(uploads(namespace)).Put(ctx, whole)
 	return PutFileAnswer{ref, int64(len(whole))}, err
 }
 
@@ -208,7 +237,7 @@ func (b *backend) attach(ctx context.Context, c *runtime.Callback, attached []An
 		data := f.Data
 		if f.Ref != "" {
 			var err error
-			if data, err = b.host.Objects.Get(ctx, f.Ref); err != nil {
+			if data, err = b.host.given(ctx, b.store.session.Key, f.Ref); err != nil {
 				return fmt.Errorf("the file %q: %w", f.Name, err)
 			}
 		}

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -13,7 +14,9 @@ import (
 
 // Host is what every handler works with. Its fields are set once, before use.
 type Host struct {
-	Log         events.Log // with payloads over the inline limit resolved: see Inline
+	Log         events.Log // with payloads resolved and opened: see Inline
+	Stored      events.Log // the same, as it is stored
+	Vault       *Vault     // optional: without it nothing is encrypted and nothing erased
 	Ledger      events.Log // of budgets; a key's session is the root run of a tree
 	Objects     Objects
 	Definitions Definitions
@@ -91,7 +94,7 @@ func (NoMeter) Rebased() {}
 
 // appender returns the appender over the host's log.
 func (h *Host) appender() *events.Appender {
-	return &events.Appender{Log: h.Log, NewID: h.NewID, Pause: h.Pause, Rebased: func(events.Key) { h.Meter.Rebased() }}
+	return &events.Appender{Log: h.Log, NewID: h.NewID, Pause: h.Pause, Prepare: h.prepare, Rebased: func(events.Key) { h.Meter.Rebased() }}
 }
 
 // fact returns an event of the payload's type about a run, without its hashes.
@@ -160,15 +163,21 @@ type Objects interface {
 	// absent object is an error that wraps events.ErrNotFound, one whose
 	// bytes are others an error that wraps events.ErrDamaged.
 	Get(ctx context.Context, ref string) ([]byte, error)
+
+	// Remove drops the data of a reference. An absent object is no error.
+	Remove(ctx context.Context, ref string) error
 }
 
 // InlineLimit is the largest payload that a fact holds itself, in bytes.
 // Larger messages spoil the grouping of a replicated log's writes.
 const InlineLimit = 256 << 10
 
-// offload moves a payload over the inline limit to the object store, before
-// the event is sealed.
-func (h *Host) offload(ctx context.Context, e *events.Event) error {
+// prepare makes of a fact what is stored of it: its data are encrypted, and over
+// the inline limit they move to the object store.
+func (h *Host) prepare(ctx context.Context, key events.Key, e *events.Event) error {
+	if err := h.Vault.sealEvent(ctx, key, e); err != nil {
+		return fmt.Errorf("encrypt %s: %w", e.Type, err)
+	}
 	if len(e.Data) <= InlineLimit {
 		return nil
 	}
@@ -176,27 +185,54 @@ func (h *Host) offload(ctx context.Context, e *events.Event) error {
 	if err != nil {
 		return fmt.Errorf("store the payload of %s (%d bytes): %w", e.Type, len(e.Data), err)
 	}
-	e.DataRef, e.Body, e.Data = ref, e.Data, nil
+	if e.Encryption == "" {
+		e.Body = e.Data
+	}
+	e.DataRef, e.Data = ref, nil
 	return nil
 }
 
-// Inline is a log whose facts come with the payloads they refer to.
+// Inline is a log whose facts come with the payloads they refer to, and open.
 type Inline struct {
 	events.Log
 	Objects Objects
+	Vault   *Vault // optional
 }
 
-// Read implements events.Log. A payload that cannot be fetched fails the read.
+// Read implements events.Log. A payload that cannot be fetched or opened fails
+// the read.
 func (l Inline) Read(ctx context.Context, key events.Key, after uint64, limit int) ([]events.Record, error) {
 	records, err := l.Log.Read(ctx, key, after, limit)
 	for i := range records {
 		r := &records[i]
-		if err != nil || r.DataRef == "" {
+		if err != nil || r.DataRef == "" && r.Encryption == "" {
 			continue
 		}
-		if r.Body, err = l.Objects.Get(ctx, r.DataRef); err != nil {
-			return nil, fmt.Errorf("fetch the payload of %s at sequence %d: %w", r.Type, r.Sequence, err)
+		stored := r.Data
+		if r.DataRef != "" {
+			if stored, err = l.payload(ctx, key, r); err != nil {
+				return nil, fmt.Errorf("fetch the payload of %s at sequence %d: %w", r.Type, r.Sequence, err)
+			}
+		}
+		if r.Body = stored; r.Encryption == "" {
+			continue
+		}
+		if err := l.Vault.openEvent(ctx, key, r, stored); err != nil {
+			return nil, err
 		}
 	}
 	return records, err
+}
+
+// payload fetches what a fact refers to. Of a session that was erased it may be
+// gone with the key.
+func (l Inline) payload(ctx context.Context, key events.Key, r *events.Record) ([]byte, error) {
+	stored, err := l.Objects.Get(ctx, r.DataRef)
+	if err == nil || r.Encryption == "" || !errors.Is(err, events.ErrNotFound) {
+		return stored, err
+	}
+	if _, keyErr := l.Vault.key(ctx, key, false); errors.Is(keyErr, events.ErrErased) {
+		return nil, keyErr
+	}
+	return nil, err
 }

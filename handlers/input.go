@@ -29,7 +29,7 @@ func (a *attempt) input(run *projector.Run) (*runtime.Input, error) {
 		Backend: &backend{host: a.d.Host, services: a.d.Services, carriers: a.d.Carriers, hold: a.hold, run: run, namespace: a.store.session.Key.Namespace, epoch: a.store.claim.Epoch, store: a.store, meter: a.meter},
 		Sink:    silentSink{}, Redactor: a.d.Redactor, Estimator: tokens.New(name),
 		RunID: a.run, Message: run.Admitted.Message, Capabilities: a.version.Capabilities, Stop: a.d.stop,
-		Files: files{a.d.Host},
+		Files: files{a.d.Host, a.store.session.Key},
 		Inbox: func() []events.Message { return a.current().Messages },
 	}, nil
 }

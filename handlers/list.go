@@ -47,7 +47,7 @@ func (a Age) Duration() (time.Duration, error) {
 
 // States lists what a run can be in a list.
 var States = []projector.State{projector.StatePending, projector.StateRunning, projector.StateParked,
-	projector.StateCompleted, projector.StateFailed, projector.StateCancelled, StateUnreadable}
+	projector.StateCompleted, projector.StateFailed, projector.StateCancelled, StateUnreadable, StateErased}
 
 // Validate refuses a filter that can match nothing by mistake. The error is an
 // *APIError. What After holds is for the Lister to check.
@@ -104,7 +104,7 @@ func joined(states []projector.State) string {
 }
 
 // Row is a run as lists show it. A session that cannot be folded is one row in
-// StateUnreadable, without a run.
+// StateUnreadable, and one that was erased one in StateErased, without a run.
 type Row struct {
 	projector.Summary
 	Stuck bool         `json:"stuck,omitempty"` // nothing will wake it

@@ -35,7 +35,7 @@ func (a *admission) tell(ctx context.Context) (*Admission, error) {
 		return nil, err
 	}
 	if !run.State.Terminal() && !slices.Contains(run.Heard, id) {
-		files, err := a.store(ctx, data.Files)
+		files, err := a.store(ctx, key, data.Files)
 		if err != nil {
 			return nil, err
 		}

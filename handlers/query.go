@@ -159,6 +159,9 @@ func (w *treeWalk) node(ctx context.Context, call *events.ChildCall, parent *pro
 	w.slots <- struct{}{}
 	s, err := w.host.Latest(ctx, events.Key{Namespace: w.namespace, Session: call.Session})
 	<-w.slots
+	if errors.Is(err, events.ErrErased) && parent != nil {
+		return &TreeNode{Summary: projector.Summary{Run: call.Run, Session: call.Session, Agent: call.Agent, State: StateErased}, CallID: call.CallID, Settled: true, Runs: 1}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -213,6 +216,7 @@ func (h *Host) RunFacts(ctx context.Context, namespace, run string, after uint64
 	if err != nil {
 		return nil, err
 	}
+	h.Vault.forget(key) // nothing is folded that would tell of an erasure
 	var list []events.Record
 	for len(list) < limit {
 		records, err := h.Log.Read(ctx, key, after, events.MaxRead)

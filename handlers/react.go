@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,6 +22,8 @@ func (h *Host) React(ctx context.Context, fact *events.Event, at events.Position
 	t := events.TypeOf(fact.Type)
 	var follows bool
 	switch t.Name {
+	case typeErased:
+		return h.dropKey(ctx, key)
 	case typeAdmitted, typeParked, typeReleased, typeSwitched:
 		follows = true
 	default:
@@ -33,6 +36,9 @@ func (h *Host) React(ctx context.Context, fact *events.Event, at events.Position
 	// a hint that is not sent because the session looked idle would be a lost
 	// one.
 	err := h.folded(ctx, key, at.Sequence, func(s *followed) error { return h.follow(ctx, s, fact, t, at) })
+	if errors.Is(err, events.ErrErased) {
+		return nil // nothing follows any more from what nobody can read
+	}
 	if err != nil {
 		return fmt.Errorf("react to %s at sequence %d of session %s: %w", fact.Type, at.Sequence, key, err)
 	}
@@ -44,6 +50,7 @@ var (
 	typeClaimed         = events.TypeFor[events.RunClaimed]().Name
 	typeParked          = events.TypeFor[events.RunParked]().Name
 	typeSwitched        = events.TypeFor[events.ModelSwitched]().Name
+	typeErased          = events.TypeFor[events.SessionErased]().Name
 	typeReleased        = events.TypeFor[events.RunReleased]().Name
 	typeCancelRequested = events.TypeFor[events.CancelRequested]().Name
 )

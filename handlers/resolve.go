@@ -3,7 +3,6 @@ package handlers
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -111,7 +110,7 @@ func (h *Host) unknownCalls(ctx context.Context, namespace, run string) ([]Unkno
 	}
 	r := s.Run(run)
 	if r == nil {
-		return nil, fmt.Errorf("run %s in namespace %s: %w", run, namespace, events.ErrNotFound)
+		return nil, &UnknownRunError{namespace, run}
 	}
 	var list []UnknownCall
 	for i := range r.Unknown {

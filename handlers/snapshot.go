@@ -16,6 +16,9 @@ type Snapshots interface {
 	// Get returns the newest snapshot of a session, or nil.
 	Get(ctx context.Context, key events.Key) ([]byte, error)
 	Put(ctx context.Context, key events.Key, data []byte) error
+
+	// Remove drops the session's snapshot, if there is one.
+	Remove(ctx context.Context, key events.Key) error
 }
 
 // SnapshotEvery is the number of facts after which a worker writes a snapshot.

@@ -307,7 +307,7 @@ func (s *store) commit(ctx context.Context, decide func() (*events.Event, error)
 		pending = timed(run)
 		e.ClaimID, e.Epoch = s.claim.ID, s.claim.Epoch
 		e.RootRun, e.ParentRun, e.CorrelationID = run.Root, run.Parent, run.CorrelationID
-		return e, s.host.offload(ctx, e)
+		return e, nil
 	})
 	s.at.Store(s.session.At.Sequence)
 	if err != nil || r == nil {

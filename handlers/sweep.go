@@ -103,6 +103,10 @@ func (w *sweep) look(ctx context.Context, entry events.Entry) error {
 		if ctx.Err() != nil || errors.Is(err, events.ErrUnanswered) {
 			return err
 		}
+		if errors.Is(err, events.ErrErased) {
+			w.ended[key] = entry.Facts
+			return nil
+		}
 		w.Logger.Error("the sweep cannot read a session", "session", key.String(), "error", err)
 		w.stuck(key, "", "its log cannot be read: %v", err)
 		return nil

@@ -83,6 +83,9 @@ func fatal(err error) error {
 	if err == nil || errors.As(err, &tree) || errors.As(err, &call) || errors.As(err, &denied) {
 		return err
 	}
+	if errors.Is(err, events.ErrErased) {
+		return &CallError{"", "the child's session was erased: nobody can read it or go on with it"}
+	}
 	return &infrastructure{err}
 }
 
@@ -220,7 +223,7 @@ func (c *controller) open(ctx context.Context, callID, session, body string, dec
 		e.RootRun, e.ParentRun = parent.Root, parent.ID
 		e.CorrelationID, e.CausationID = parent.CorrelationID, callID
 		e.AuthType, e.AuthID = parent.AuthType, parent.AuthID
-		return e, c.host.offload(ctx, e)
+		return e, nil
 	})
 	if err != nil && !c.store.dispatched[callID] {
 		s, err = c.refuse(ctx, key, id, cause, err)

@@ -68,7 +68,9 @@
 // # The other streams
 //
 // Truth pays for a sync: AGENT_COMMANDS (work queue), AGENT_DEAD (limits, age),
-// KV AGENT_DEFINITIONS and the object store AGENT_OBJECTS, beside the log.
+// KV AGENT_DEFINITIONS, KV AGENT_KEYS and the object store AGENT_OBJECTS, beside
+// the log. Of AGENT_KEYS messages may be deleted, which overwrites them, so that
+// the key of an erased session is nowhere; what stands there is wrapped.
 //
 // Hints do not: AGENT_WORK (work queue), AGENT_EVENTS (limits, age),
 // AGENT_TIMERS (limits without limits), KV AGENT_LEASES and KV AGENT_SNAPSHOTS.

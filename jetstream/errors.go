@@ -17,6 +17,7 @@ const (
 	codeWrongLastSequence         natsjs.ErrorCode = 10071 // another message is the subject's last one
 	codeWrongLastSequenceConstant natsjs.ErrorCode = 10164 // the same, or another proposal on the subject is in flight
 	codeNoMessage                 natsjs.ErrorCode = 10037
+	codeDeleteFailed              natsjs.ErrorCode = 10057 // a message could not be deleted: for one thing, it is not there
 	codeStreamNotFound            natsjs.ErrorCode = 10059
 	codeStreamNameInUse           natsjs.ErrorCode = 10058
 	codeConsumerNotFound          natsjs.ErrorCode = 10014

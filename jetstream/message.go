@@ -21,6 +21,7 @@ const (
 	headerTTL       = "Nats-TTL"
 	headerSequence  = "Nats-Sequence"
 	headerPrevious  = "Nats-Last-Sequence" // of the message before this one in the same batch; 0 in the first
+	headerRollup    = "Nats-Rollup"        // "sub" removes what stands before the message on its subject
 	headerOperation = "KV-Operation"       // a bucket's entry with it is a deletion
 )
 
@@ -89,25 +90,29 @@ func (m *stored) gone() bool {
 
 // last asks the stream's leader for a subject's last message.
 func (c *Conn) last(ctx context.Context, at place, timeout time.Duration) (stored, error) {
-	body := []byte(`{"last_by_subj":"` + at.subject + `"}`)
+	return c.ask(ctx, at, timeout, []byte(`{"last_by_subj":"`+at.subject+`"}`))
+}
+
+// ask asks the stream's leader for one message of a subject.
+func (c *Conn) ask(ctx context.Context, at place, timeout time.Duration, body []byte) (stored, error) {
 	m, err := c.replies.request(ctx, timeout, &nats.Msg{Subject: "$JS.API.STREAM.MSG.GET." + at.stream, Data: body})
 	if err != nil {
-		return stored{}, fmt.Errorf("ask for the last message of %s: %w", at.subject, err)
+		return stored{}, fmt.Errorf("ask for a message of %s: %w", at.subject, err)
 	}
 	var answer struct {
 		Error   *natsjs.APIError `json:"error"`
 		Message *stored          `json:"message"`
 	}
 	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return stored{}, fmt.Errorf("ask for the last message of %s: %w", at.subject, err)
+		return stored{}, fmt.Errorf("ask for a message of %s: %w", at.subject, err)
 	}
 	switch {
 	case answer.Error != nil && answer.Error.ErrorCode == codeNoMessage:
 		return stored{}, nil
 	case answer.Error != nil:
-		return stored{}, fmt.Errorf("ask for the last message of %s: %w", at.subject, translateAPI(answer.Error))
+		return stored{}, fmt.Errorf("ask for a message of %s: %w", at.subject, translateAPI(answer.Error))
 	case answer.Message == nil:
-		return stored{}, fmt.Errorf("ask for the last message of %s: the answer holds neither a message nor an error", at.subject)
+		return stored{}, fmt.Errorf("ask for a message of %s: the answer holds neither a message nor an error", at.subject)
 	}
 	return *answer.Message, nil
 }

@@ -155,6 +155,32 @@ func (o *Objects) Get(ctx context.Context, hash string) ([]byte, error) {
 	return data, nil
 }
 
+// removedChunk stands in place of the chunks of an object that was removed; the
+// first chunk of the same bytes, stored again, follows it.
+const removedChunk = "-1"
+
+// Remove drops the bytes of that name. An object that is not there is no error.
+func (o *Objects) Remove(ctx context.Context, hash string) error {
+	if err := checkHash(hash); err != nil {
+		return err
+	}
+	entry, chunks := objectPlaces(hash)
+	m, err := o.Conn.last(ctx, entry, o.Conn.timeout)
+	if err == nil && m.Sequence == 0 {
+		return nil
+	}
+	if err == nil {
+		_, err = o.Conn.publish(ctx, entry, o.Conn.timeout, nats.Header{headerOperation: {"DEL"}, headerRollup: {"sub"}}, nil)
+	}
+	if err == nil {
+		_, err = o.Conn.publish(ctx, chunks, o.Conn.timeout, nats.Header{headerChunk: {removedChunk}, headerRollup: {"sub"}}, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("remove object %s: %w", hash, err)
+	}
+	return nil
+}
+
 // objectPause is the pause before a replica is asked again for what it did not
 // have yet.
 const objectPause = 5 * time.Millisecond
@@ -164,6 +190,10 @@ func (o *Objects) getChunks(ctx context.Context, at place, info objectInfo) ([]b
 	for n, from := 0, uint64(1); n < info.Chunks; {
 		before := n
 		err := o.Conn.readBatch(ctx, at.stream, batchRequest{from, at.subject, min(info.Chunks-n, maxBatchBytes/chunkSize)}, o.Conn.timeout, func(sequence uint64, m *nats.Msg) error {
+			if m.Header.Get(headerChunk) == removedChunk {
+				from = sequence + 1
+				return nil
+			}
 			if m.Header.Get(headerChunk) != strconv.Itoa(n) {
 				return &DamagedError{"object", info.Name}
 			}

@@ -39,7 +39,7 @@ func configs(t *testing.T, conn *jetstream.Conn) map[string]natsjs.StreamInfo {
 func TestProvisionTwiceChangesNothing(t *testing.T) {
 	jetstreamtest.Each(t, func(t *testing.T, conn *jetstream.Conn) {
 		before := configs(t, conn)
-		if want := 9 + conn.Layout().Shards; len(before) != want {
+		if want := 10 + conn.Layout().Shards; len(before) != want {
 			t.Fatalf("%d streams were made, want %d", len(before), want)
 		}
 		if err := conn.Provision(t.Context()); err != nil {
@@ -62,7 +62,7 @@ func TestProvisionTwiceChangesNothing(t *testing.T) {
 }
 
 func TestOnlyTruthPaysForASync(t *testing.T) {
-	synced := map[string]bool{"AGENT_COMMANDS": true, "AGENT_DEAD": true, "KV_AGENT_DEFINITIONS": true, "OBJ_AGENT_OBJECTS": true}
+	synced := map[string]bool{"AGENT_COMMANDS": true, "AGENT_DEAD": true, "KV_AGENT_DEFINITIONS": true, "KV_AGENT_KEYS": true, "OBJ_AGENT_OBJECTS": true}
 	jetstreamtest.Each(t, func(t *testing.T, conn *jetstream.Conn) {
 		replicated := conn.Layout().Replicas > 1
 		for name, info := range configs(t, conn) {

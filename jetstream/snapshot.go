@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/agentruntime/agentruntime/events"
 )
 
@@ -22,6 +24,18 @@ func (s *Snapshots) Put(ctx context.Context, key events.Key, data []byte) error 
 	}
 	if _, err := s.Conn.publish(ctx, at, s.Conn.timeout, nil, data); err != nil {
 		return fmt.Errorf("store the snapshot of session %s: %w", key, err)
+	}
+	return nil
+}
+
+// Remove drops the session's snapshot.
+func (s *Snapshots) Remove(ctx context.Context, key events.Key) error {
+	at, err := keyPlace(bucketSnapshots, key, "")
+	if err == nil {
+		_, err = s.Conn.publish(ctx, at, s.Conn.timeout, nats.Header{headerOperation: {"DEL"}}, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("remove the snapshot of session %s: %w", key, err)
 	}
 	return nil
 }

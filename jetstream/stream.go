@@ -22,6 +22,7 @@ const (
 	bucketDefinitions = "AGENT_DEFINITIONS"
 	bucketLeases      = "AGENT_LEASES"
 	bucketSnapshots   = "AGENT_SNAPSHOTS"
+	bucketKeys        = "AGENT_KEYS"
 	storeObjects      = "AGENT_OBJECTS"
 )
 
@@ -91,6 +92,7 @@ func (l Layout) streams() []spec {
 			AllowDirect: true,
 		}, false),
 		l.truth(bucket(bucketDefinitions, "agent definitions"), true),
+		l.keys(),
 		l.leases(),
 		l.hintOnFile(bucket(bucketSnapshots, "snapshots of session folds"), false),
 		l.truth(natsjs.StreamConfig{
@@ -114,6 +116,14 @@ func (l Layout) log(shard int) spec {
 		AllowDirect: true,
 		Metadata:    map[string]string{metadataShards: strconv.Itoa(l.Shards), metadataHash: events.ShardHash},
 	}, true)
+}
+
+// keys is a bucket whose entries can be overwritten where they are stored. The
+// marker of an erased key must not push the key out before that.
+func (l Layout) keys() spec {
+	config := bucket(bucketKeys, "wrapped keys of sessions")
+	config.DenyDelete, config.MaxMsgsPerSubject = false, 2
+	return l.truth(config, true)
 }
 
 // leases is a bucket whose keys expire each at its own time.

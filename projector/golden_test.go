@@ -222,7 +222,7 @@ func TestTheRecordedHistoryHasEveryTypeOfFact(t *testing.T) {
 	for _, r := range readHistory(t, "testdata/release-1.jsonl") {
 		recorded[r.Type] = true
 	}
-	for _, ty := range events.FactTypes() {
+	for _, ty := range factTypes() {
 		if recorded[ty.Name] == slices.Contains(ignored, ty.Short()) {
 			t.Errorf("%s is recorded: %t", ty.Name, recorded[ty.Name])
 		}

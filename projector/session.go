@@ -1,6 +1,7 @@
 package projector
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -202,13 +203,13 @@ func (r *Run) Satisfied() bool {
 	return r.Wanted > 0 && (r.Missing == 0 || w.Any && r.Missing < r.Wanted)
 }
 
-// Fold implements events.State: it advances the session over one fact. On an
-// error the session is unchanged.
+// Fold implements events.State: it advances the session over one fact. On an error
+// the session is unchanged. The fact that erases a session is events.ErrErased.
 func (s *Session) Fold(r *events.Record) error {
 	payload, err := r.Payload()
 	// What anybody entitled may append unfenced must not stop a session: an
 	// external fact whose data does not fit says nothing.
-	silent := err != nil && events.TypeOf(r.Type).Kind == events.External
+	silent := err != nil && events.TypeOf(r.Type).Kind == events.External && !errors.Is(err, events.ErrSealed)
 	if err != nil && !silent {
 		return err
 	}
@@ -218,6 +219,9 @@ func (s *Session) Fold(r *events.Record) error {
 	}
 	if payload == nil && !silent {
 		return &UnknownFactError{events.Key{Namespace: r.Namespace, Session: r.Session}, r.Sequence, r.Type}
+	}
+	if _, erased := payload.(events.SessionErased); erased {
+		return fmt.Errorf("session %s: %w", events.Key{Namespace: r.Namespace, Session: r.Session}, events.ErrErased)
 	}
 	s.At = next
 	s.Key = events.Key{Namespace: r.Namespace, Session: r.Session}

@@ -418,7 +418,7 @@ func (c *client) mayNotReachOthers() {
 	for _, subject := range []string{
 		"agent.log.0.default.s", "agent.budget.0.default.s", "agent.work.default.s", "agent.dead.default.reason", "agent.signal.default.s",
 		"agent.event.default.run_completed.s.r", "agent.timer.default.r.wait", "agent.fired.default.r.wait",
-		"agent.cmd.other.run.start", "agent.api.other.run.list", "svc.a", "sample.a", "$KV.AGENT_DEFINITIONS.default.latest.a",
+		"agent.cmd.other.run.start", "agent.api.other.run.list", "agent.api.default.session.erase", "svc.a", "sample.a", "$KV.AGENT_KEYS.default.s", "$KV.AGENT_DEFINITIONS.default.latest.a",
 		"$JS.API.STREAM.INFO.AGENT_LOG_0", "$JS.API.STREAM.MSG.GET.AGENT_EVENTS", "$JS.API.DIRECT.GET.AGENT_EVENTS",
 		"$JS.API.CONSUMER.CREATE.AGENT_EVENTS", "$JS.API.CONSUMER.CREATE.AGENT_EVENTS.mine", "$JS.API.CONSUMER.CREATE.AGENT_EVENTS.mine.agent.event.default.>",
 		"$JS.API.CONSUMER.DURABLE.CREATE.AGENT_EVENTS.mine", "$JS.API.CONSUMER.MSG.NEXT.AGENT_EVENTS.other", "$JS.API.CONSUMER.CREATE.AGENT_EVENTS.other.agent.event.other.>",
@@ -482,6 +482,10 @@ func (c *client) keepsWhatAHostKeeps(ctx context.Context) {
 
 	snapshots := &jetstream.Snapshots{Conn: c.Conn}
 	try("store a snapshot", snapshots.Put(ctx, key, []byte(`{}`)))
+
+	keys := &jetstream.Keys{Conn: c.Conn}
+	try("store a session's key", keys.Create(ctx, key, []byte("wrapped")))
+	try("erase it", keys.Erase(ctx, key))
 
 	timers := &jetstream.Timers{Conn: c.Conn}
 	run := events.RunFor(key.Namespace, key.Session, "/test", "timer")

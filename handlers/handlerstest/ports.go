@@ -62,6 +62,10 @@ func (w *World) Object(ref string) []byte {
 	return w.objects[ref]
 }
 
+func (o objects) Remove(_ context.Context, ref string) error {
+	return o.w.with(func() { delete(o.w.objects, ref) })
+}
+
 type definitions struct{ w *Worker }
 
 func (d definitions) Put(_ context.Context, namespace, slug string, version []byte) (hash string, err error) {
@@ -141,6 +145,10 @@ func (s snapshots) Get(_ context.Context, key events.Key) (data []byte, err erro
 
 func (s snapshots) Put(_ context.Context, key events.Key, data []byte) error {
 	return s.w.with(func() { s.w.snapshots[key] = slices.Clone(data) })
+}
+
+func (s snapshots) Remove(_ context.Context, key events.Key) error {
+	return s.w.with(func() { delete(s.w.snapshots, key) })
 }
 
 type hinter struct{ w *Worker }

@@ -146,7 +146,7 @@ func (w *Worker) FireTimer(t handlers.Timer) bool {
 
 // Reader returns the world's log as it is read, payloads included.
 func (w *World) Reader(ctx context.Context) events.Log {
-	return handlers.Inline{Log: w.Log, Objects: objects{&Worker{World: w, ctx: ctx}}}
+	return handlers.Inline{Log: w.Log, Objects: objects{&Worker{World: w, ctx: ctx}}, Vault: w.vault()}
 }
 
 // ValidTranscript demands that each message stands once, and that each call has

@@ -78,9 +78,10 @@ func (w *World) Start(ctx context.Context, plan func(a Append) (fault eventstest
 		return f
 	}
 	worker.faulty, worker.ledger = faulty(w.Log), faulty(w.Ledger)
+	log, vault := mortal{worker.faulty, worker.ctx, w}, w.vault()
 	host := &handlers.Host{
 		Ledger: mortal{worker.ledger, worker.ctx, w}, Timers: timers{worker}, Signals: signals{worker},
-		Log: handlers.Inline{Log: mortal{worker.faulty, worker.ctx, w}, Objects: objects{worker}}, Objects: objects{worker}, Definitions: definitions{worker}, Snapshots: snapshots{worker},
+		Log: handlers.Inline{Log: log, Objects: objects{worker}, Vault: vault}, Stored: log, Vault: vault, Objects: objects{worker}, Definitions: definitions{worker}, Snapshots: handlers.SealedSnapshots{Snapshots: snapshots{worker}, Vault: vault},
 		Work: hinter{worker}, Public: publisher{worker}, Dead: dead{worker}, Redactor: w.Redactor,
 		Now: w.Now, NewID: w.newID, Pause: worker.pause, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Meter: handlers.NoMeter{},
 	}

@@ -34,6 +34,11 @@ type World struct {
 	Redactor  runtime.Redactor
 	Namespace string
 
+	// Wrapping are the keys that workers which are started have, and SessionKeys
+	// those that they wrap.
+	Wrapping    []handlers.WrappingKey
+	SessionKeys Keys
+
 	Silence time.Duration // how long a lease that this worker does not hold was silent; an hour when zero
 	Tree    handlers.TreeLimits
 
@@ -320,7 +325,7 @@ func (w *World) Idle() error {
 
 // Session returns the fold of a session as the log has it.
 func (w *World) Session(ctx context.Context, key events.Key) (*projector.Session, []events.Record, error) {
-	records, err := eventstest.All(ctx, handlers.Inline{Log: w.Log, Objects: objects{&Worker{World: w, ctx: ctx}}}, key)
+	records, err := eventstest.All(ctx, handlers.Inline{Log: w.Log, Objects: objects{&Worker{World: w, ctx: ctx}}, Vault: w.vault()}, key)
 	if err != nil {
 		return nil, nil, err
 	}

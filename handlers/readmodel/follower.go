@@ -245,6 +245,8 @@ func (f *Follower) update(ctx context.Context, key events.Key, atLeast uint64) (
 	case err == nil:
 	case ctx.Err() != nil, errors.Is(err, events.ErrUnanswered):
 		return u, err
+	case errors.Is(err, events.ErrErased):
+		u.Rows = erased(key)
 	default:
 		u.Rows = unreadable(key, err, f.Redact)
 	}

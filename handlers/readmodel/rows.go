@@ -28,6 +28,11 @@ func unreadable(key events.Key, err error, redact func(string) string) []handler
 	return []handlers.Row{{Summary: projector.Summary{Session: key.Session, State: handlers.StateUnreadable, Reason: redacted(redact, err.Error())}}}
 }
 
+// erased returns the one row of a session that was erased.
+func erased(key events.Key) []handlers.Row {
+	return []handlers.Row{{Summary: projector.Summary{Session: key.Session, State: handlers.StateErased}}}
+}
+
 func redacted(redact func(string) string, text string) string {
 	if redact == nil {
 		return text

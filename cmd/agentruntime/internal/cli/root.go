@@ -180,7 +180,7 @@ func (a *app) root() *cobra.Command {
 	p.StringVar(&a.flags.tlsCA, "tlsca", "", "certificate authority file (NATS_CA)")
 	p.StringVar(&a.flags.inboxPrefix, "inbox-prefix", "", "prefix of reply subjects (NATS_INBOX_PREFIX)")
 	p.DurationVar(&a.flags.timeout, "timeout", 5*time.Second, "of one request")
-	root.AddCommand(a.devCommand(), a.serveCommand(), a.provisionCommand(), a.runCommand(), a.budgetCommand(), a.callCommand(), a.agentsCommand(), a.rebuildCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.devCommand(), a.serveCommand(), a.provisionCommand(), a.runCommand(), a.budgetCommand(), a.callCommand(), a.sessionCommand(), a.agentsCommand(), a.rebuildCommand(), a.doctorCommand(), a.versionCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
 }

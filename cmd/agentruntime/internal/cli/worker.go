@@ -40,6 +40,10 @@ func (a *app) logger(format, level string) *slog.Logger {
 			at.Value = slog.StringValue(secrets.Redact(v))
 		case error:
 			at.Value = slog.StringValue(secrets.Redact(v.Error()))
+		default:
+			if at.Value.Kind() == slog.KindAny {
+				at.Value = slog.StringValue(secrets.Redact(fmt.Sprint(v)))
+			}
 		}
 		return at
 	}}
@@ -79,6 +83,10 @@ func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models
 	if err != nil {
 		return nil, failed(err)
 	}
+	wrapping, err := a.config.WrappingKeys()
+	if err != nil {
+		return nil, usage(err)
+	}
 	w := &worker{app: a, metrics: host.NewMetrics(), logger: logger, scripts: a.config.Scripts.Executors()}
 	w.scripts.Stderr = func(text string) { logger.Warn("a script's process wrote to its standard error", "text", text) }
 	if w.routes, err = host.NewRoutes(a.config, logger, version()); err != nil {
@@ -86,7 +94,7 @@ func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models
 	}
 	models.Providers, models.Requests, models.Money = a.config.Providers, a.config.Requests, a.config.Currency
 	w.metrics.CountTokens(models)
-	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: handlers.NewSecrets(a.config.Secrets()), Models: models, Prices: models, Executors: w.scripts, Carriers: w.routes.Carriers(),
+	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: handlers.NewSecrets(a.config.Secrets()), Wrapping: wrapping, Models: models, Prices: models, Executors: w.scripts, Carriers: w.routes.Carriers(),
 		Version: version(), Worker: id.String(), Gone: id.Gone, TTL: a.config.Worker.Lease, Slots: a.config.Worker.Slots, Grace: a.config.Worker.Grace, Requests: a.config.Requests.PerRun, Fallback: a.config.Requests.Fallback,
 		Tree: handlers.TreeLimits{Depth: a.config.Tree.Depth, Width: a.config.Tree.Width}, Sweep: a.config.Sweep, Unkept: !a.config.List, ListPath: listFile(folder), Stuck: w.metrics.Stuck})
 	w.metrics.CountLateAnswers(conn.LateAnswers)

@@ -38,6 +38,8 @@ type Config struct {
 	Metrics   string        `yaml:"metrics"` // listen address, or off
 	Log       Log           `yaml:"log"`
 
+	Encryption Encryption `yaml:"encryption"` // off by default
+
 	Providers map[string]Provider `yaml:"providers"` // by the name that definitions use
 	Currency  string              `yaml:"currency"`  // of all prices; USD
 	Requests  Requests            `yaml:"requests"`
@@ -153,6 +155,7 @@ func Read(file string, getenv func(string) string) (*Config, error) {
 	}
 	c.provide(getenv)
 	c.resolve(getenv)
+	c.readKeys(getenv)
 	return c, c.Check()
 }
 
@@ -251,6 +254,9 @@ func (c *Config) Check() error {
 	if err := c.checkRoutes(); err != nil {
 		return err
 	}
+	if err := c.checkKeys(); err != nil {
+		return err
+	}
 	switch c.Log.Level {
 	case "", "debug", "info", "warn", "error":
 	default:
@@ -282,6 +288,9 @@ func (c *Config) Secrets() []string {
 	}
 	add(c.NATS.Password)
 	add(c.NATS.Token)
+	for _, k := range c.Encryption.Keys {
+		add(k.Key)
+	}
 	addresses := strings.Split(c.NATS.Server, ",")
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		add(c.Providers[name].Key)

@@ -90,6 +90,8 @@ func full() *config.Config {
 			Hosts: map[string]config.HTTPHost{"desk.internal": {TLSCA: "desk-ca.crt", TLSCert: "desk.crt", TLSKey: "desk.key"}}},
 		Metrics: "127.0.0.1:9465",
 		Log:     config.Log{Level: "debug", Format: "json"},
+		Encryption: config.Encryption{Keys: []config.EncryptionKey{{ID: "2026-11", KeyEnv: "AGENT_KEY", KeyGone: "AGENT_KEY is not set"},
+			{ID: "2026-05", KeyFile: "old.key", KeyGone: "the key file cannot be read: open old.key: no such file or directory"}}},
 	}
 }
 

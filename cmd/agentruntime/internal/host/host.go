@@ -25,6 +25,7 @@ type Options struct {
 	Logger    *slog.Logger
 	Meter     handlers.Meter
 	Redactor  runtime.Redactor
+	Wrapping  []handlers.WrappingKey // of the keys of sessions, the newest first; none: new facts stay plain
 	Models    handlers.Models
 	Prices    handlers.Prices
 	Executors runtime.ExecutorFactory
@@ -82,10 +83,11 @@ func New(o Options) *Host {
 	public := &jetstream.Public{Conn: o.Conn}
 	work := &jetstream.Work{Conn: o.Conn, TTL: o.TTL}
 	t := &jetstream.Timers{Conn: o.Conn}
+	vault := &handlers.Vault{Keys: &jetstream.Keys{Conn: o.Conn}, Wrapping: o.Wrapping, Random: rand.Reader, Now: time.Now}
 	shared := &handlers.Host{
-		Log: handlers.Inline{Log: log, Objects: objects}, Objects: objects,
+		Log: handlers.Inline{Log: log, Objects: objects, Vault: vault}, Stored: log, Vault: vault, Objects: objects,
 		Ledger: &jetstream.Log{Conn: o.Conn, Family: jetstream.FamilyBudget}, Timers: timers{t}, Signals: &jetstream.Signals{Conn: o.Conn},
-		Definitions: definitions{&jetstream.Definitions{Conn: o.Conn}}, Snapshots: snapshots{&jetstream.Snapshots{Conn: o.Conn}},
+		Definitions: definitions{&jetstream.Definitions{Conn: o.Conn}}, Snapshots: handlers.SealedSnapshots{Snapshots: snapshots{&jetstream.Snapshots{Conn: o.Conn}}, Vault: vault},
 		Work: work, Public: public, Dead: dead{&jetstream.Dead{Conn: o.Conn}}, Redactor: o.Redactor, Prices: o.Prices,
 		Now: time.Now, NewID: rand.Text, Pause: events.Sleep, Logger: o.Logger, Meter: o.Meter,
 	}

@@ -1,0 +1,20 @@
+package handlers
+
+import (
+	"context"
+
+	"github.com/agentruntime/agentruntime/events"
+)
+
+// SealMark begins what SealBytes returns.
+var SealMark = sealMark
+
+// SealBytes is sealBytes.
+func (v *Vault) SealBytes(ctx context.Context, key events.Key, use string, data []byte) ([]byte, error) {
+	return v.sealBytes(ctx, key, use, data)
+}
+
+// Prepare is prepare.
+func (h *Host) Prepare(ctx context.Context, key events.Key, e *events.Event) error {
+	return h.prepare(ctx, key, e)
+}
