@@ -21,6 +21,7 @@ type CallbackMade struct {
 	Key        string          `json:"key,omitempty"`        // the idempotency key that the service sees
 	Input      json.RawMessage `json:"input,omitempty"`      // as it is sent
 	InputHash  string          `json:"input_hash,omitempty"` // HashJSON of an input that is left out for its size
+	Untrusted  bool            `json:"untrusted,omitempty"`  // what it answers is not to be trusted
 }
 
 // CallbackDone is what became of one callback.

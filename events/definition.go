@@ -52,6 +52,11 @@ type Limits struct {
 	CallsPerAnswer      int    `json:"calls_per_answer,omitempty"`     // calls in one response; 64
 	ContextTokens       int64  `json:"context_tokens,omitempty"`       // the model's context window; the model's own by default
 	OutputTokens        int64  `json:"output_tokens,omitempty"`        // tokens one response may have; the provider's default
+
+	// Once the run, one before it in its session, or a child whose end it was told
+	// has read what an untrusted capability answered, those marked egress are
+	// refused. It holds for everything below the run.
+	NoEgressAfterUntrusted bool `json:"no_egress_after_untrusted,omitempty"`
 }
 
 // Effect says what a repeated call of a capability does.
@@ -77,7 +82,11 @@ type Capability struct {
 	Output      json.RawMessage `json:"output,omitempty"` // JSON Schema; absent: any value
 	Effect      Effect          `json:"effect"`
 	Timeout     string          `json:"timeout,omitempty"` // Go duration; 30s
-	Route       Route           `json:"route"`
+
+	Egress    bool              `json:"egress,omitempty"`    // it lets data out of the system
+	Untrusted bool              `json:"untrusted,omitempty"` // what it answers was written by people who are not trusted
+	Limits    *CapabilityLimits `json:"limits,omitempty"`    // of all its calls in a namespace
+	Route     Route             `json:"route"`
 
 	// Expose says who calls it: scripts, the model as a tool of its own, or both;
 	// script when empty.
@@ -92,6 +101,13 @@ type Capability struct {
 	// Status, of a write, is asked after an interruption what became of the
 	// callback with a key.
 	Status *Route `json:"status,omitempty"`
+}
+
+// CapabilityLimits bound the calls of a capability in one namespace, over all
+// workers. A field of zero bounds nothing; at least one is positive.
+type CapabilityLimits struct {
+	Concurrent int `json:"concurrent,omitempty"` // under way at a time
+	PerMinute  int `json:"per_minute,omitempty"` // begun
 }
 
 // Expose says who may call a capability.

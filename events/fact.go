@@ -49,7 +49,13 @@ type RunAdmitted struct {
 	// Cancelled is set on a run that had been asked to stop before it was
 	// admitted: it is admitted as cancelled.
 	Cancelled *CancelRequested `json:"cancelled,omitempty"`
-	Retries   string           `json:"retries,omitempty"` // the failed run of the session that this one drives again
+	// NoEgress tells that the definition of the run, or of one above it, forbids
+	// egress after untrusted output was read. Untrusted tells that the run above it
+	// had read some when it gave the task.
+	NoEgress  bool `json:"no_egress,omitempty"`
+	Untrusted bool `json:"untrusted,omitempty"`
+
+	Retries string `json:"retries,omitempty"` // the failed run of the session that this one drives again
 }
 
 // Budget bounds what a run and everything below it may spend. A field of zero
@@ -86,6 +92,8 @@ type CheckpointCommitted struct {
 	Delta  CheckpointDelta `json:"delta"`
 	Opened []ChildCall     `json:"opened,omitempty"` // calls this commit dispatched that may start a child
 	Told   []string        `json:"told,omitempty"`   // calls whose child's end this commit tells the model
+
+	Untrusted bool `json:"untrusted,omitempty"` // one of these children had read untrusted output
 }
 
 // ChildCall is a call that starts a child run, with the ids that the child has
@@ -149,7 +157,7 @@ type ModelSwitched struct {
 
 // Reasons of a switch.
 const (
-	SwitchDenied      = "denied"      // the provider does not take the key
+	SwitchDenied      = "denied"      // the provider does not take the key, or the policy of the namespace does not allow the model
 	SwitchNotFound    = "not_found"   // it does not have the model
 	SwitchUnavailable = "unavailable" // it has failed, or asked for patience, for too long
 )
@@ -172,6 +180,7 @@ const (
 	FailureDeadline = "deadline" // the run's deadline passed
 	FailureBudget   = "budget"   // the budget of the run, or of one above it, is spent
 	FailurePoison   = "poison"   // claims died at one revision without a typed error
+	FailureDenied   = "denied"   // the policy of the namespace does not allow the agent or its model any more
 	FailureContract = "contract" // the binary's contract or definition differs from the admitted one
 )
 
@@ -198,6 +207,8 @@ type ChildSettled struct {
 	Outcome string `json:"outcome"`         // completed, failed or cancelled
 	Reply   *Reply `json:"reply,omitempty"` // absent when it is long: the child's log has it
 	Error   string `json:"error,omitempty"` // why it did not complete
+
+	Untrusted bool `json:"untrusted,omitempty"` // it had read untrusted output
 }
 
 // CancelRequested asks a run to stop at its next commit.

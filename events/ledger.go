@@ -49,6 +49,7 @@ type BudgetSettled struct {
 	Run     string      `json:"run"`
 	Spent   BudgetSpent `json:"spent"`
 	Aborted bool        `json:"aborted,omitempty"` // its last request was given up before an answer
+	Unmade  *RequestKey `json:"unmade,omitempty"`  // its last request was never made: its step is given back
 }
 
 // BudgetToppedUp raises the limit of a run. Limits that it does not name, and

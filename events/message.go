@@ -92,6 +92,10 @@ type ToolResult struct {
 	Name    string  `json:"name"`
 	Outcome Outcome `json:"outcome"`
 	Parts   []Part  `json:"parts"` // text and file parts
+
+	// Untrusted tells that it may hold what a capability answered whose output is
+	// not trusted.
+	Untrusted bool `json:"untrusted,omitempty"`
 }
 
 // File refers to stored bytes; a message never holds them itself. They are

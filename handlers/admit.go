@@ -31,9 +31,9 @@ const (
 	RejectNotFailed   = "run_not_failed"  // run.retry of a run that has not failed, or is not its session's last
 	RejectNoCall      = "unknown_call"    // call.settle of what is no deferred call of the run
 	RejectSettled     = "call_settled"    // call.settle of a call that is not open any more
-	RejectDenied      = "denied"          // call.settle without the call's token
 	RejectNotUnknown  = "not_unknown"     // call.resolve of a callback whose effect is not unknown
 	RejectNoBudget    = "no_budget"       // budget.topup of a limit that the run does not have
+	RejectDenied      = "denied"          // call.settle without the call's token, or what the policy of the namespace does not allow
 	RejectUnsupported = "unsupported"     // the definition asks for what this release does not do
 )
 
@@ -186,7 +186,7 @@ func (a *admission) resume(ctx context.Context) (*Admission, error) {
 		if err != nil {
 			return nil, err
 		}
-		return a.prepare(ctx, key, events.StartRun{Agent: last.Admitted.Agent, Message: data.Message, Files: data.Files, Labels: data.Labels})
+		return a.follow(ctx, key, last, events.StartRun{Agent: last.Admitted.Agent, Message: data.Message, Files: data.Files, Labels: data.Labels})
 	})
 }
 
@@ -238,7 +238,7 @@ func (a *admission) retry(ctx context.Context) (*Admission, error) {
 		if labels == nil {
 			labels = last.Admitted.Labels
 		}
-		admitted, err := a.prepare(ctx, key, events.StartRun{Agent: last.Admitted.Agent, Message: fmt.Sprintf(retried, last.Reason), Labels: labels})
+		admitted, err := a.follow(ctx, key, last, events.StartRun{Agent: last.Admitted.Agent, Message: fmt.Sprintf(retried, last.Reason), Labels: labels})
 		if err == nil {
 			admitted.Retries = last.ID
 		}
@@ -388,6 +388,9 @@ func (a *admission) prepare(ctx context.Context, key events.Key, data events.Sta
 	p, err := a.host.plan(ctx, a.namespace, data.Agent, hash, nil)
 	if err != nil {
 		return nil, err
+	}
+	if err := a.host.policy().Version(a.namespace, &p.version.Agent, p.version.Capabilities, false); err != nil {
+		return nil, reject(RejectDenied, "%s", oneLine(err))
 	}
 	text := data.Message
 	if len(data.Input) > 0 {

@@ -143,6 +143,7 @@ func (d *Dispatcher) claim(ctx context.Context, s *projector.Session, run string
 		a.down = *since
 	}
 	a.store.at.Store(s.At.Sequence)
+	a.store.untrusted.Store(s.Run(run).Untrusted)
 	a.meter = &meter{host: d.Host, store: a.store, namespace: s.Key.Namespace, since: revision(s.Run(run)), most: positiveOr(d.Requests, DefaultRequests)}
 	if a.hold, err = take(ctx, d.Leases, s.Key, Lease{Worker: d.Worker, Claim: claim.ID, Epoch: claim.Epoch}, d.TTL, d.Now); err != nil {
 		return nil, errors.Join(err, a.end(ctx, events.RunReleased{Reason: "no lease"}))
@@ -278,7 +279,11 @@ func (a *attempt) carryOut(ctx context.Context) error {
 			}
 			continue
 		case failed:
-			return a.fail(ctx, events.FailureAborted, err)
+			reason := events.FailureAborted
+			if isDenied(err) {
+				reason = events.FailureDenied
+			}
+			return a.fail(ctx, reason, err)
 		case expired:
 			return a.fail(ctx, events.FailureDeadline, err)
 		case stopped:

@@ -89,6 +89,7 @@ type meter struct {
 
 	key      events.RequestKey
 	reserved bool         // key is reserved, and no answer has come
+	unmade   bool         // and nothing was sent of it
 	begun    bool         // key is one of this claim
 	answer   events.Usage // of the last request, until it is known whether its response was committed
 	other    events.Usage // see events.BudgetSpent
@@ -202,10 +203,15 @@ func (m *meter) settle(ctx context.Context) error {
 		if a := l.Accounts[run.ID]; a == nil || a.Settled(spent) {
 			return "", nil, nil
 		}
-		return run.ID, events.BudgetSettled{Run: run.ID, Spent: spent, Aborted: m.reserved}, nil
+		settled := events.BudgetSettled{Run: run.ID, Spent: spent, Aborted: m.reserved && !m.unmade}
+		if m.reserved && m.unmade {
+			settled.Unmade = &m.key
+		}
+		return run.ID, settled, nil
 	}, nil)
 	if err == nil {
 		m.settled = spent
+		m.reserved = m.reserved && !m.unmade
 	}
 	return err
 }

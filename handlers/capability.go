@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/handlers/limit"
 	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
 )
@@ -38,7 +39,7 @@ func (e *ServiceError) Error() string {
 
 // The headers of a capability request. Namespace, run, call and index together
 // are the idempotency key. A service that remembers the highest epoch it has
-// seen of a run can refuse a stale worker.
+// seen of a run can refuse a stale worker, with the code CodeStaleEpoch.
 const (
 	HeaderNamespace  = "Agent-Namespace"
 	HeaderRun        = "Agent-Run"
@@ -72,6 +73,8 @@ type backend struct {
 	epoch     uint64
 	store     *store
 	meter     *meter
+	script    time.Duration // that a script may take
+	authority authority
 }
 
 var _ runtime.Backend = (*backend)(nil)
@@ -95,6 +98,12 @@ func (b *backend) send(ctx context.Context, c *runtime.Callback, header map[stri
 			return nil, fmt.Errorf("%s: its timeout %q is not a positive duration", name, c.Capability.Timeout)
 		}
 	}
+	permit, err := b.pass(ctx, c)
+	if err != nil {
+		b.host.Meter.CallMade(name, outcomeOf(err), 0)
+		return nil, err
+	}
+	defer permit.Release(limit.Outcome{})
 	if err := b.hold.alive(); err != nil {
 		return nil, err
 	}
@@ -106,6 +115,7 @@ func (b *backend) send(ctx context.Context, c *runtime.Callback, header map[stri
 	for c.Again && errors.Is(err, ErrNoService) && b.host.Pause(call, againPause) == nil {
 		answer, err = b.carry(call, request)
 	}
+	b.authority.reads(c.Capability)
 	answer, attached, bad := ReadAnswer(answer)
 	out, outcome, err := b.read(name, timeout, answer, err)
 	if err == nil {
@@ -151,6 +161,8 @@ func (b *backend) read(name string, timeout time.Duration, answer []byte, err er
 	switch {
 	case errors.Is(err, ErrNoService):
 		return nil, "no_service", &runtime.CallbackError{Outcome: events.OutcomeSkipped, Err: fmt.Errorf("%s was not called: %w", name, b.masked(err))}
+	case errors.As(err, &refused) && refused.Code == CodeStaleEpoch:
+		return nil, "stale", &StaleEpochError{name, b.epoch}
 	case errors.As(err, &refused):
 		return nil, "error", fmt.Errorf("%s failed: %s", name, b.host.Redactor.Redact(refused.Error()))
 	case errors.Is(err, ErrTooLarge):

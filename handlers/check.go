@@ -176,6 +176,9 @@ func CheckCapability(c *events.Capability) error {
 	checkExposure(c, wrong)
 	checkRoute(c, wrong)
 	checkStatus(c, wrong)
+	if l := c.Limits; l != nil && (l.Concurrent < 0 || l.PerMinute < 0 || *l == (events.CapabilityLimits{})) {
+		wrong("limits", "must have concurrent or per_minute, and neither negative")
+	}
 	return errors.Join(errs...)
 }
 

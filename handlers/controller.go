@@ -28,9 +28,12 @@ func (c *controller) key() events.Key     { return c.store.session.Key }
 func (c *controller) run() *projector.Run { return c.store.session.Run(c.store.run) }
 
 // BeforeModel implements runtime.Controller. A request may be made while the
-// lease is alive, and when every budget above the run allows it.
+// lease is alive, and when the policy of the moment and every budget above the run allows it.
 func (c *controller) BeforeModel(ctx context.Context) error {
-	if err := c.hold.alive(); err != nil {
+	if err := c.mayAct(); err != nil {
+		return err
+	}
+	if err := c.host.denied(c.host.policy().Model(c.key().Namespace, c.run().Model())); err != nil {
 		return err
 	}
 	return c.meter.reserve(ctx)

@@ -371,3 +371,37 @@ func TestWhatADefinitionSaysOfDeferredCallsIsChecked(t *testing.T) {
 		t.Errorf("a sound one is refused: %v", v.Check())
 	}
 }
+
+func TestWhatTheModelReadByItsOwnCallIsReadAsWell(t *testing.T) {
+	for _, deferred := range []bool{false, true} {
+		v := guarded("tester")
+		for i := range v.Capabilities {
+			v.Capabilities[i].Expose, v.Capabilities[i].Deferred = events.ExposeTool, deferred && v.Capabilities[i].Untrusted
+		}
+		w := handlerstest.New(&eventstest.Memory{}, &eventstest.Memory{}, "ns")
+		w.Model.Respond = runtimetest.Script(runtimetest.Calls(runtimetest.ToolCall("mail_send", `{}`), runtimetest.ToolCall("page_read", `{}`), runtimetest.ToolCall("mail_send", `{}`)), runtimetest.Complete(`1`))
+		w.Services.Answer = func(subject string, h map[string]string, _ []byte) ([]byte, error) {
+			if !deferred || h[handlers.HeaderSettle] == "" {
+				return []byte(`1`), nil
+			}
+			e, err := events.New(events.SettleCall{Run: h[handlers.HeaderRun], Call: h[handlers.HeaderCall], Token: h[handlers.HeaderSettle], Output: json.RawMessage(`1`)})
+			if err != nil {
+				return nil, err
+			}
+			e.ID, e.Source = "read", "/page"
+			w.Send(e)
+			return []byte(`{"accepted":true}`), nil
+		}
+		worker := w.Start(t.Context(), nil)
+		apply(t, worker, v)
+		w.Send(handlerstest.Start("1", "tester", "Go."))
+		worker.Settle()
+		completed(t, w, parentOf(w, "1"))
+		if sent(w) != 1 || read(w) != 1 || !runIn(t, w, parentOf(w, "1")).Untrusted {
+			t.Errorf("deferred %v: %d mails were sent and %d pages read", deferred, sent(w), read(w))
+		}
+		if outcome, _ := answered(t, w, parentOf(w, "1"), "call_0_2"); outcome != events.OutcomeDenied {
+			t.Errorf("deferred %v: the second mail came to %s", deferred, outcome)
+		}
+	}
+}

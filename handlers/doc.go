@@ -96,6 +96,25 @@
 // brought up to date by one more before its claim ends. A tree in which no agent
 // has a budget writes no ledger.
 //
+// # Authority
+//
+// What a run may do is bounded by what was fixed at its admission, and by the
+// policy of the moment (package policy), which is asked before every model
+// request, callback and call about children. What a model says grants nothing.
+//
+// Whether a conversation has read what is not to be trusted is part of its fold,
+// so that it outlives workers, compaction and continuation. It is set by the
+// commit that appends the result of a script that called an untrusted capability,
+// by the one that tells of a child that had read such output, and by an admission
+// whose task comes from a run that had. The result of a script that was
+// interrupted sets it when the script could have read some. While a script runs,
+// what it has read so far is known to the worker that serves its callbacks. An
+// unfolded fact of that worker can only be the result of that script, so that
+// nobody else decides meanwhile.
+//
+// Limits (package limit) are shared by all workers, and are no authority: losing
+// them costs fairness, never a result.
+//
 // # What nobody may lose
 //
 // Hints, timers, leases, snapshots, public events and the list of runs can all

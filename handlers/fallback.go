@@ -20,6 +20,9 @@ func (a *attempt) fallback(v verdict, err error) string {
 	if v != again && v != failed && v != delayed || a.current().NextModel() == "" {
 		return ""
 	}
+	if deniesModel(err) {
+		return events.SwitchDenied
+	}
 	var model *runtime.ModelError
 	if !errors.As(err, &model) {
 		return ""

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/handlers/limit"
 	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
 )
@@ -28,6 +29,9 @@ type Host struct {
 	Dead        DeadLetters
 	Redactor    runtime.Redactor
 	Prices      Prices // optional: without it costs are not known
+
+	Policies Policies       // optional: without it nothing that was granted is taken away
+	Limits   *limit.Limiter // optional: without it capabilities are not limited
 
 	Now    func() time.Time
 	NewID  func() string // returns an id never used before

@@ -98,7 +98,8 @@ func (h *Host) grants(ctx context.Context, namespace string, v *Version, seen ma
 func (p *plan) admit(task string, now time.Time) *events.RunAdmitted {
 	d := &p.version.Agent
 	a := &events.RunAdmitted{Agent: d.Slug, Models: d.ModelNames(), Definition: p.hash, Contract: p.contract, Message: events.Text("", events.RoleUser, task),
-		Capabilities: p.grants, Events: d.Events, Subagents: p.subagents, Budget: d.Budget, Metered: counts(d.Budget), Hold: d.OnBudget == events.OnBudgetHold, SettleKey: p.settleKey}
+		Capabilities: p.grants, Events: d.Events, Subagents: p.subagents, Budget: d.Budget, Metered: counts(d.Budget), Hold: d.OnBudget == events.OnBudgetHold, SettleKey: p.settleKey,
+		NoEgress: d.Limits.NoEgressAfterUntrusted}
 	limits := []string{d.Limits.Timeout}
 	if d.Budget != nil {
 		limits = append(limits, d.Budget.Timeout)

@@ -173,7 +173,7 @@ func (h *Host) tellParent(ctx context.Context, namespace string, child *projecto
 	if err != nil {
 		return err
 	}
-	settled := events.ChildSettled{CallID: child.Admitted.Cause.ID, Child: child.ID, Outcome: string(child.State), Error: errorOf(child)}
+	settled := events.ChildSettled{CallID: child.Admitted.Cause.ID, Child: child.ID, Outcome: string(child.State), Error: errorOf(child), Untrusted: child.Untrusted}
 	if c := child.Checkpoint; c != nil && c.Reply != nil && len(c.Reply.Output)+len(c.Reply.Question) <= maxToldReply {
 		settled.Reply = c.Reply
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/handlers/limit"
 	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
 )
@@ -43,6 +44,7 @@ type metered struct {
 // Generate implements runtime.Model.
 func (m metered) Generate(ctx context.Context, r *runtime.Request) (*runtime.Response, error) {
 	told := false
+	ctx = limit.For(ctx, m.meter.namespace)
 	response, err := m.Model.Generate(runtime.WithRecorder(ctx, func(usage events.Usage, err error) {
 		told = true
 		m.record(usage, err)
@@ -87,18 +89,27 @@ func (a *attempt) delay(ctx context.Context, cause error) (bool, error) {
 	if !errors.As(cause, &later) {
 		return false, cause
 	}
-	if err := a.meter.settle(ctx); err != nil {
+	// What our own limits kept back was not sent, and says nothing of the provider.
+	var own *limit.Error
+	a.meter.unmade = errors.As(cause, &own)
+	err := a.meter.settle(ctx)
+	a.meter.unmade = false
+	if err != nil {
 		return false, err
 	}
 	after := min(later.After, maxDelay)
 	claim := a.store.claim.ID
 	at := a.d.Now().Add(after + spread(claim, after)).UTC()
-	since := a.d.Now().Add(-a.away()).UTC()
+	var since *time.Time
+	if own == nil {
+		at := a.d.Now().Add(-a.away()).UTC()
+		since = &at
+	}
 	note := bounded(a.d.Redactor.Redact(later.Error()), maxNote)
-	err := a.store.park(ctx, func() (*events.RunParked, error) {
+	err = a.store.park(ctx, func() (*events.RunParked, error) {
 		// The claim makes the wait one of its own: a timer of an earlier one says
 		// nothing about it.
-		return &events.RunParked{CallID: "provider-" + claim, Reason: events.ParkProvider, Deadline: &at, Note: note, Since: &since}, nil
+		return &events.RunParked{CallID: "provider-" + claim, Reason: events.ParkProvider, Deadline: &at, Note: note, Since: since}, nil
 	})
 	switch {
 	case errors.Is(err, runtime.ErrWaiting):

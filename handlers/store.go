@@ -29,7 +29,9 @@ type store struct {
 	telling []string      // calls whose child's end the result tells that is committed next
 	failed  int           // see events.RunReleased
 
-	disarmed string // the newest wait whose timer was taken back
+	disarmed         string      // the newest wait whose timer was taken back
+	tellingUntrusted bool        // one of these children had read untrusted output
+	untrusted        atomic.Bool // see projector.Run, for callbacks
 
 	dispatched map[string]bool // calls that may start a child and were dispatched under this claim
 
@@ -117,7 +119,7 @@ func (s *store) SaveCheckpoint(ctx context.Context, c *projector.Checkpoint) err
 		if err != nil {
 			return nil, err
 		}
-		var payload any = events.CheckpointCommitted{Delta: delta, Opened: s.opened(stored, c), Told: s.telling}
+		var payload any = events.CheckpointCommitted{Delta: delta, Opened: s.opened(stored, c), Told: s.telling, Untrusted: s.tellingUntrusted}
 		if c.Phase == projector.PhaseCompleted {
 			payload = events.RunCompleted{Delta: delta}
 		}
@@ -130,7 +132,7 @@ func (s *store) SaveCheckpoint(ctx context.Context, c *projector.Checkpoint) err
 		return e, nil
 	})
 	if r != nil {
-		s.telling = nil
+		s.telling, s.tellingUntrusted = nil, false
 		s.noteDispatched(c)
 	}
 	return err
@@ -310,6 +312,7 @@ func (s *store) commit(ctx context.Context, decide func() (*events.Event, error)
 		return e, nil
 	})
 	s.at.Store(s.session.At.Sequence)
+	s.untrusted.Store(s.session.Run(s.run).Untrusted)
 	if err != nil || r == nil {
 		return r, err
 	}

@@ -151,6 +151,11 @@ func causeBody(arguments map[string]any) (string, error) {
 // child prepares the admission of a child: its pinned version, the authority of
 // this run cut to what the child's own definition names, and the task.
 func (c *controller) child(ctx context.Context, slug string, task func(*Version) (string, error)) (*events.RunAdmitted, error) {
+	// Decided with the admission: a child that an earlier claim has started is
+	// there, and is not forgotten.
+	if err := c.mayAct(); err != nil {
+		return nil, err
+	}
 	run, limits := c.run(), c.limits
 	if run.Admitted.Depth >= limits.depth() {
 		return nil, &TreeError{"depth", limits.depth()}
@@ -166,12 +171,16 @@ func (c *controller) child(ctx context.Context, slug string, task func(*Version)
 	if err != nil {
 		return nil, asCallError(err)
 	}
+	if err := c.host.denied(c.host.policy().Version(c.key().Namespace, &p.version.Agent, p.version.Capabilities, true)); err != nil {
+		return nil, err
+	}
 	text, err := task(p.version)
 	if err != nil {
 		return nil, asCallError(err)
 	}
 	a := p.admit(text, c.host.Now())
 	a.Depth = run.Admitted.Depth + 1
+	a.NoEgress, a.Untrusted = a.NoEgress || run.Admitted.NoEgress, run.Untrusted
 	a.Metered = a.Metered || run.Admitted.Metered
 	if p.version.Agent.OnBudget == "" {
 		a.Hold = run.Admitted.Hold // what the tree's budget asks for
@@ -329,7 +338,7 @@ func (c *controller) Cancel(ctx context.Context, calls []string) ([]runtime.Agen
 
 // each does something for owned calls and tells where they stood before.
 func (c *controller) each(ctx context.Context, calls []string, do func(context.Context, *projector.Child, *projector.Run) (string, error)) ([]runtime.AgentRunInfo, error) {
-	if err := c.hold.alive(); err != nil {
+	if err := c.mayAct(); err != nil {
 		return nil, err
 	}
 	list, err := c.owned(calls)
@@ -337,7 +346,7 @@ func (c *controller) each(ctx context.Context, calls []string, do func(context.C
 		return nil, err
 	}
 	infos := []runtime.AgentRunInfo{}
-	c.store.telling = nil
+	c.store.telling, c.store.tellingUntrusted = nil, false
 	for i := range list {
 		run, err := c.look(ctx, &list[i])
 		if err != nil {
@@ -350,6 +359,7 @@ func (c *controller) each(ctx context.Context, calls []string, do func(context.C
 		info := runtime.AgentRunInfo{CallID: list[i].CallID, Run: list[i].Run, Session: list[i].Session, Agent: list[i].Agent, State: "not_started"}
 		if run != nil {
 			info = describe(run, list[i].CallID)
+			c.store.tellingUntrusted = c.store.tellingUntrusted || run.Untrusted
 		}
 		info.Note = note
 		infos = append(infos, info)
@@ -364,7 +374,7 @@ func (c *controller) Complete(ctx context.Context, reply *events.Reply) error {
 	if n := len(reply.Output) + len(reply.Question); n > MaxReply {
 		return fmt.Errorf("the reply has %d bytes, more than %d; return less", n, MaxReply)
 	}
-	if err := c.hold.alive(); err != nil {
+	if err := c.mayAct(); err != nil {
 		return err
 	}
 	var active []string

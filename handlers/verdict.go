@@ -70,7 +70,7 @@ func judge(err error) verdict {
 		return refused
 	case errors.As(err, &later):
 		return delayed
-	case errors.As(err, &guard), errors.As(err, &large), errors.As(err, &input), errors.As(err, &schema), errors.As(err, &order),
+	case isDenied(err), errors.As(err, &guard), errors.As(err, &large), errors.As(err, &input), errors.As(err, &schema), errors.As(err, &order),
 		errors.As(err, &model) && model.Class == runtime.ClassInvalid && model.Status != 0:
 		return failed
 	}

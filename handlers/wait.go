@@ -47,7 +47,7 @@ const (
 // Wait implements runtime.Controller. Its answer is a function of the fold: what
 // settled, and otherwise whether the time-out's timer has fired.
 func (c *controller) Wait(ctx context.Context, callID string, r runtime.WaitRequest) (*runtime.WaitResult, error) {
-	if err := c.hold.alive(); err != nil {
+	if err := c.mayAct(); err != nil {
 		return nil, err
 	}
 	var deadline *time.Time
@@ -145,7 +145,7 @@ func (c *controller) waited(run *projector.Run, r runtime.WaitRequest, callID st
 // are read from the child's own log.
 func (c *controller) waitResult(ctx context.Context, waited []projector.Child, r runtime.WaitRequest, callID string) (*runtime.WaitResult, error) {
 	run := c.run()
-	c.store.telling = nil
+	c.store.telling, c.store.tellingUntrusted = nil, false
 	result := &runtime.WaitResult{Settled: []runtime.AgentRunInfo{}}
 	pending := 0
 	for i := range waited {
@@ -159,6 +159,7 @@ func (c *controller) waitResult(ctx context.Context, waited []projector.Child, r
 			continue
 		}
 		info.State, info.Reply, info.Error = s.Outcome, s.Reply, s.Error
+		c.store.tellingUntrusted = c.store.tellingUntrusted || s.Untrusted
 		if s.Reply == nil && s.Outcome == string(projector.StateCompleted) {
 			ended, err := c.look(ctx, child)
 			if err != nil {

@@ -88,6 +88,8 @@
 //     of the same stream; one per subject, so that arming again replaces.
 //   - AGENT_LEASES allows a TTL per message. Each renewal is a plain publish with
 //     Nats-TTL and the expected sequence: the bucket's own update drops the TTL.
+//     Limits that workers share stand beside the leases: they cost no sync either,
+//     and are forgotten when nobody uses them.
 //   - Consumers are durable, pulled, with explicit acknowledgements and unlimited
 //     deliveries: after a last one a message would stay for ever. What is poison
 //     is for handlers to say. A silent pull is replaced after two heartbeats, a

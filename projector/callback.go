@@ -187,7 +187,11 @@ func (s *Session) closeCalls(run *Run) {
 			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeSkipped,
 				"The run ended while this call was under way. A child that it may have started was asked to stop."))
 		case call.State == events.CallDispatched:
-			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeUnknown, run.interrupted(&call)))
+			message := ResultMessage(&call.ToolCall, events.OutcomeUnknown, run.interrupted(&call))
+			if run.Script != nil && run.Script.CallID == call.ID && slices.ContainsFunc(run.Script.Callbacks, func(c Callback) bool { return c.Untrusted }) {
+				message.Parts[0].Result.Untrusted, run.Untrusted = true, true // it quotes them
+			}
+			s.Window = append(s.Window, message)
 		case call.State == events.CallPending:
 			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeSkipped, "The run ended before this call was made."))
 		}

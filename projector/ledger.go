@@ -35,7 +35,8 @@ type Account struct {
 	Open    []OpenRequest         `json:"open,omitempty"`    // requests that nothing was heard of since
 	Refused *events.BudgetRefused `json:"refused,omitempty"` // the newest refusal, until a request is allowed
 
-	newest events.RequestKey // reserved; requests of one run follow each other
+	newest   events.RequestKey // reserved; requests of one run follow each other
+	returned bool              // the step of newest was given back
 }
 
 // Tip implements events.State.
@@ -59,7 +60,12 @@ func (l *Ledger) Fold(r *events.Record) error {
 		l.spend(a, p.Spent, false)
 		a.Refused = &p
 	case events.BudgetSettled:
-		l.spend(l.account(p.Run, nil), p.Spent, p.Aborted)
+		a := l.account(p.Run, nil)
+		l.spend(a, p.Spent, p.Aborted)
+		if p.Unmade != nil && a.newest == *p.Unmade && !a.returned {
+			a.returned = true
+			l.line(a, func(a *Account) { a.Steps-- })
+		}
 	case events.BudgetToppedUp:
 		l.raise(&p)
 	default:
@@ -97,9 +103,10 @@ func (l *Ledger) line(a *Account, yield func(*Account)) {
 
 func (l *Ledger) reserve(p *events.BudgetReserved) {
 	a := l.account(p.Run, p.Account)
-	if a.newest == p.RequestKey {
+	if l.Reserved(p.RequestKey) {
 		return
 	}
+	a.returned = false
 	l.spend(a, p.Spent, false)
 	a.newest = p.RequestKey
 	a.Open = append(a.Open, OpenRequest{RequestKey: p.RequestKey})
@@ -207,7 +214,7 @@ func (l *Ledger) TakenOver(k events.RequestKey) bool {
 // Reserved reports whether a request is the newest that its run has reserved.
 func (l *Ledger) Reserved(k events.RequestKey) bool {
 	a := l.Accounts[k.Run]
-	return a != nil && a.newest == k
+	return a != nil && a.newest == k && !a.returned
 }
 
 // Shortfall names the budget that does not allow one more request.

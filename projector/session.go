@@ -36,13 +36,6 @@ type Session struct {
 	Early   []EarlyCancel    `json:"early,omitempty"`   // of runs that are not admitted yet
 }
 
-// EarlyCancel is a cancellation that came before its run: whoever cancels a
-// parent asks each of its children to stop, admitted or not.
-type EarlyCancel struct {
-	events.CancelRequested
-	Run string `json:"run"`
-}
-
 // Accepted is a command that was accepted at this session's id.
 type Accepted struct {
 	events.CommandAccepted
@@ -99,6 +92,12 @@ type Run struct {
 	Reason   string            `json:"reason,omitempty"` // why it is parked, failed or cancelled
 	EndedAt  time.Time         `json:"ended_at,omitzero"`
 	EndedSeq uint64            `json:"ended_seq,omitempty"`
+
+	// Untrusted tells that the conversation holds, or held, what a capability
+	// answered whose output is not trusted: the run read it, or one before it in
+	// the session, or a run that told this one its task or its end. Nothing takes
+	// it back, no compaction either.
+	Untrusted bool `json:"untrusted,omitempty"`
 
 	Children []Child `json:"children,omitempty"` // of every call that may have started one, in the order of dispatch
 
@@ -235,11 +234,13 @@ func (s *Session) Fold(r *events.Record) error {
 func (s *Session) apply(r *events.Record, payload any) {
 	switch p := payload.(type) {
 	case events.RunAdmitted:
+		untrusted := p.Untrusted
 		if last := s.Current(); last != nil {
 			last.trim()
+			untrusted = untrusted || last.Untrusted
 		}
 		s.Runs = append(s.Runs, Run{ID: r.Run, Admitted: p, AdmittedAt: r.Time, AdmittedSeq: r.Sequence, Root: r.RootRun, Parent: r.ParentRun,
-			CorrelationID: r.CorrelationID, CausationID: r.CausationID, AuthType: r.AuthType, AuthID: r.AuthID, State: StatePending, Cancel: s.cancelledEarly(r.Run)})
+			CorrelationID: r.CorrelationID, CausationID: r.CausationID, AuthType: r.AuthType, AuthID: r.AuthID, State: StatePending, Untrusted: untrusted, Cancel: s.cancelledEarly(r.Run)})
 		if p.Cancelled != nil {
 			s.end(s.Current(), StateCancelled, p.Cancelled.Reason, r)
 		}
@@ -267,6 +268,7 @@ func (s *Session) apply(r *events.Record, payload any) {
 			run.Children = append(run.Children, Child{ChildCall: c})
 		}
 		run.told(p.Told)
+		run.Untrusted = run.Untrusted || p.Untrusted
 		s.advance(run, &p.Delta)
 	case events.CallbacksRecorded:
 		run.record(&p)
@@ -290,31 +292,6 @@ func (s *Session) apply(r *events.Record, payload any) {
 	default:
 		run.hear(payload)
 	}
-}
-
-func (s *Session) early(run string) int {
-	return slices.IndexFunc(s.Early, func(e EarlyCancel) bool { return e.Run == run })
-}
-
-// EarlyCancel returns what was asked of a run that is not admitted yet, or nil.
-func (s *Session) EarlyCancel(run string) *events.CancelRequested {
-	i := s.early(run)
-	if i < 0 {
-		return nil
-	}
-	cancel := s.Early[i].CancelRequested
-	return &cancel
-}
-
-// cancelledEarly hands over what was asked of a run before it was admitted.
-func (s *Session) cancelledEarly(run string) *events.CancelRequested {
-	i := s.early(run)
-	if i < 0 {
-		return nil
-	}
-	cancel := s.Early[i].CancelRequested
-	s.Early = slices.Delete(s.Early, i, i+1)
-	return &cancel
 }
 
 func (r *Run) claimed(p events.RunClaimed) {
@@ -471,6 +448,7 @@ func (s *Session) advance(run *Run, d *events.CheckpointDelta) {
 		run.Answer = nil
 	}
 	run.spend(d.Usage)
+	run.Untrusted = run.Untrusted || slices.ContainsFunc(d.Append, isUntrusted)
 	s.Window = append(s.Window, d.Append...)
 	run.deliver(d.Append)
 	run.unopened(d.Settle)
@@ -495,11 +473,4 @@ func (r *Run) unopened(changed []events.CallChange) {
 		id := r.Checkpoint.Calls[c.Index].ID
 		r.Children = slices.DeleteFunc(r.Children, func(c Child) bool { return c.CallID == id })
 	}
-}
-
-// ResultMessage returns the transcript message of a call's one result. Its id
-// derives from the call's: a call has one result.
-func ResultMessage(call *events.ToolCall, outcome events.Outcome, text string) events.Message {
-	return events.Message{ID: "result-" + call.ID, Role: events.RoleTool, Parts: []events.Part{{Type: events.PartToolResult,
-		Result: &events.ToolResult{CallID: call.ID, Name: call.Name, Outcome: outcome, Parts: []events.Part{{Type: events.PartText, Text: text}}}}}}
 }

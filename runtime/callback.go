@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -41,6 +42,9 @@ type callbacks struct {
 	fatal error
 
 	attached []Attachment
+
+	untrusted bool     // it was answered what is not to be trusted
+	denials   []string // what it was told of what it may not
 }
 
 // callbacks returns what serves the callbacks of a script.
@@ -78,6 +82,7 @@ func (h *callbacks) serve(ctx context.Context, binding string, input json.RawMes
 	}
 	output, err := h.loop.in.Backend.Call(ctx, &Callback{CallID: h.call, Index: index, Capability: capability.Capability, Input: input, Attach: h.attach})
 	output, err = capability.checked(output, err)
+	h.noteAnswer(capability.Capability, err)
 	h.end(index, output, err)
 	return output, err
 }
@@ -102,7 +107,7 @@ const maxJournaledInput = 4 << 10
 // begin counts a callback and records it. After a fatal error, and after the end
 // of the script, none is sent.
 func (h *callbacks) begin(ctx context.Context, c *events.Capability, input json.RawMessage) (int, error) {
-	made := projector.Callback{CallbackMade: events.CallbackMade{Capability: c.Name, Effect: c.Effect, Input: input}}
+	made := projector.Callback{CallbackMade: events.CallbackMade{Capability: c.Name, Effect: c.Effect, Input: input, Untrusted: c.Untrusted}}
 	if c.Effect != events.EffectIdempotent && len(input) > maxJournaledInput {
 		hash, err := events.HashJSON(input)
 		if err != nil {
@@ -188,6 +193,36 @@ func doneOf(index int, output json.RawMessage, err error) events.CallbackDone {
 		done.Outcome = events.OutcomeError
 	}
 	return done
+}
+
+// noteAnswer remembers whether the script was told what is not to be trusted, and
+// what it was denied.
+func (h *callbacks) noteAnswer(c *events.Capability, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var denied *DeniedError
+	if errors.As(err, &denied) {
+		h.denials = append(h.denials, denied.Error())
+	} else if c.Untrusted {
+		h.untrusted = true
+	}
+}
+
+// hasRead reports whether the script was answered what is not to be trusted.
+func (h *callbacks) hasRead() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.untrusted
+}
+
+// outcome is that of a script that failed: denied when it failed of a denial.
+func (h *callbacks) outcome(failed *ScriptError) events.Outcome {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if slices.ContainsFunc(h.denials, func(d string) bool { return strings.Contains(failed.Message, d) }) {
+		return events.OutcomeDenied
+	}
+	return events.OutcomeError
 }
 
 // abort ends the script and the attempt.

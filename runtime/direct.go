@@ -108,6 +108,8 @@ func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapabi
 	made := &Callback{CallID: call.ID, Capability: c.Capability, Input: call.Arguments, Attach: host.attach, Direct: true}
 	output, err := c.checked(l.callOnce(ctx, made, again))
 	var typed *CallbackError
+	var denied *DeniedError
+	l.untrusted = c.Untrusted && !errors.As(err, &denied)
 	switch {
 	case errors.As(err, &typed) && typed.Outcome == events.OutcomeUnknown && c.Effect != events.EffectRead && ctx.Err() == nil:
 		return outcome{events.OutcomeUnknown, "Unknown outcome. " + typed.Error()}, nil

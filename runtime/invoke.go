@@ -88,6 +88,7 @@ func (l *loop) runJS(ctx context.Context, call *events.ToolCall) (o outcome, err
 	defer stop(nil)
 	host := l.callbacks(attempt, call.ID, stop)
 	defer func() {
+		l.untrusted = host.hasRead()
 		if err := executor.Close(); err != nil {
 			l.cleanup = errors.Join(l.cleanup, fmt.Errorf("close the executor of call %s: %w", call.ID, err))
 		}
@@ -110,7 +111,7 @@ func (l *loop) runJS(ctx context.Context, call *events.ToolCall) (o outcome, err
 	case ctx.Err() != nil:
 		return outcome{}, errors.Join(context.Cause(ctx), err)
 	case errors.As(err, &failed):
-		return outcome{events.OutcomeError, host.explain(failed)}, nil
+		return outcome{host.outcome(failed), host.explain(failed)}, nil
 	case err != nil:
 		return outcome{}, fmt.Errorf("run the script of call %s: %w", call.ID, err)
 	}

@@ -23,6 +23,7 @@ type loop struct {
 	window     []events.Message
 	dispatched int  // see state
 	noticed    bool // the recovery notice was sent
+	untrusted  bool // the call under way may have read what is not trusted
 
 	// The revisions at which this attempt has compacted, before a request and
 	// after the provider refused one; 0: none.
@@ -67,6 +68,7 @@ func (l *loop) run(ctx context.Context) error {
 		case actDispatch:
 			err = l.commit(ctx, func(c *projector.Checkpoint) { l.advance(c, a.call) })
 		case actUnknown:
+			l.untrusted = l.mayHaveRead(a.call)
 			err = l.interrupted(ctx, a.call)
 		case actExecute:
 			err = l.execute(ctx, a.call)
@@ -315,6 +317,7 @@ func (l *loop) settle(ctx context.Context, k int, o outcome) error {
 	return l.commit(ctx, func(c *projector.Checkpoint) {
 		l.dispatched = -1
 		l.close(c, k, o)
+		c.Append[len(c.Append)-1].Parts[0].Result.Untrusted = l.untrusted
 		l.advance(c, k+1)
 	})
 }
@@ -341,6 +344,7 @@ func (l *loop) mint(what string, revision uint64, n int) string {
 // execute runs call k, whose predispatch is committed, and commits its result.
 func (l *loop) execute(ctx context.Context, k int) error {
 	call := l.checkpoint.Calls[k].ToolCall
+	l.untrusted = false
 	if call.Name == toolComplete {
 		return l.complete(ctx, k, &call)
 	}
@@ -399,6 +403,12 @@ func unknown(tool string) outcome {
 		advice = "Look at the calls with get_calls before you cancel them again."
 	}
 	return outcome{events.OutcomeUnknown, "Unknown outcome. Known: " + known + " Not known: " + what + ". " + advice}
+}
+
+// mayHaveRead reports whether what is told of a call whose outcome is unknown may
+// hold what is not trusted: a script that was interrupted may have read it.
+func (l *loop) mayHaveRead(k int) bool {
+	return l.checkpoint.Calls[k].Name == toolRunJS && slices.ContainsFunc(l.in.Capabilities, func(c events.Capability) bool { return c.Untrusted })
 }
 
 func silentNotice(finish FinishReason) string {

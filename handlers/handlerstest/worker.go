@@ -12,6 +12,7 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/events/eventstest"
 	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/handlers/limit"
 )
 
 // ErrKilled ends everything a killed worker does.
@@ -84,6 +85,10 @@ func (w *World) Start(ctx context.Context, plan func(a Append) (fault eventstest
 		Log: handlers.Inline{Log: log, Objects: objects{worker}, Vault: vault}, Stored: log, Vault: vault, Objects: objects{worker}, Definitions: definitions{worker}, Snapshots: handlers.SealedSnapshots{Snapshots: snapshots{worker}, Vault: vault},
 		Work: hinter{worker}, Public: publisher{worker}, Dead: dead{worker}, Redactor: w.Redactor,
 		Now: w.Now, NewID: w.newID, Pause: worker.pause, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Meter: handlers.NoMeter{},
+	}
+	host.Policies = w.Policies
+	if w.Limits != nil {
+		host.Limits = &limit.Limiter{Store: w.Limits, Worker: name}
 	}
 	worker.Dispatcher = &handlers.Dispatcher{Host: host, Worker: name, Leases: leases{worker}, Models: models{w}, Executors: w.Executors, Services: mortalServices{w.Services, worker}, TTL: time.Minute, Tree: w.Tree}
 	worker.Dispatcher.Prepare()

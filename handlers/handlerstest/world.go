@@ -16,6 +16,7 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/events/eventstest"
 	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/handlers/limit"
 	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
 	"github.com/agentruntime/agentruntime/runtime/runtimetest"
@@ -41,6 +42,9 @@ type World struct {
 
 	Silence time.Duration // how long a lease that this worker does not hold was silent; an hour when zero
 	Tree    handlers.TreeLimits
+
+	Policies handlers.Policies // optional
+	Limits   limit.Store       // optional: shared by the workers
 
 	// Unheard loses signals, Unhinted work items, and Untimed timers.
 	Unheard, Unhinted, Untimed bool

@@ -74,14 +74,21 @@ type appliedAgent struct {
 
 func (a *app) agentsCheckCommand() *cobra.Command {
 	var f folders
-	cmd := &cobra.Command{Use: "check", Short: "Check definition files without a server", Args: exactly(), Example: "  agentruntime agents check --agents ./agents --capabilities ./capabilities"}
+	var policy string
+	cmd := &cobra.Command{Use: "check", Short: "Check definition files without a server", Args: exactly(), Example: "  agentruntime agents check --agents ./agents --capabilities ./capabilities --policy policy.yaml"}
 	f.register(cmd)
 	f.registerMissing(cmd)
+	cmd.Flags().StringVar(&policy, "policy", "", "file of a policy that must allow what the agents name, in the namespace of --namespace")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		f.tools = a.tools
 		versions, err := f.versions()
 		if err != nil {
 			return err
+		}
+		if policy != "" {
+			if err := a.checkPolicy(policy, versions); err != nil {
+				return err
+			}
 		}
 		list := []appliedAgent{}
 		for _, v := range versions {

@@ -93,8 +93,14 @@ func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models
 		return nil, usage(err)
 	}
 	models.Providers, models.Requests, models.Money = a.config.Providers, a.config.Requests, a.config.Currency
+	models.Limits = host.NewLimiter(conn, id.String(), w.metrics)
+	policies, err := a.policies(logger)
+	if err != nil {
+		return nil, err
+	}
 	w.metrics.CountTokens(models)
 	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: handlers.NewSecrets(a.config.Secrets()), Wrapping: wrapping, Models: models, Prices: models, Executors: w.scripts, Carriers: w.routes.Carriers(),
+		Policies: policies, Limits: models.Limits,
 		Version: version(), Worker: id.String(), Gone: id.Gone, TTL: a.config.Worker.Lease, Slots: a.config.Worker.Slots, Grace: a.config.Worker.Grace, Requests: a.config.Requests.PerRun, Fallback: a.config.Requests.Fallback,
 		Tree: handlers.TreeLimits{Depth: a.config.Tree.Depth, Width: a.config.Tree.Width}, Sweep: a.config.Sweep, Unkept: !a.config.List, ListPath: listFile(folder), Stuck: w.metrics.Stuck})
 	w.metrics.CountLateAnswers(conn.LateAnswers)

@@ -43,6 +43,7 @@ type Config struct {
 	Providers map[string]Provider `yaml:"providers"` // by the name that definitions use
 	Currency  string              `yaml:"currency"`  // of all prices; USD
 	Requests  Requests            `yaml:"requests"`
+	Policy    string              `yaml:"policy"` // file that says what namespaces may do; AGENTRUNTIME_POLICY; without one, whatever was granted
 
 	Named map[string]Secret    `yaml:"secrets"` // by the name that ${name} has
 	MCP   map[string]MCPServer `yaml:"mcp"`     // by the name that routes use
@@ -182,7 +183,7 @@ func (c *Config) decode(data []byte) error {
 // environment lays the variables over the file.
 func (c *Config) environment(getenv func(string) string) error {
 	for name, field := range map[string]*string{
-		"AGENTRUNTIME_NAMESPACE": &c.Namespace, "AGENTRUNTIME_METRICS": &c.Metrics, "AGENTRUNTIME_DATA": &c.Worker.Data, "AGENTRUNTIME_WORKER": &c.Worker.Name,
+		"AGENTRUNTIME_NAMESPACE": &c.Namespace, "AGENTRUNTIME_METRICS": &c.Metrics, "AGENTRUNTIME_DATA": &c.Worker.Data, "AGENTRUNTIME_WORKER": &c.Worker.Name, "AGENTRUNTIME_POLICY": &c.Policy,
 		"NATS_URL": &c.NATS.Server, "NATS_CREDS": &c.NATS.Creds, "NATS_NKEY": &c.NATS.NKey, "NATS_USER": &c.NATS.User, "NATS_PASSWORD": &c.NATS.Password,
 		"NATS_TOKEN": &c.NATS.Token, "NATS_CERT": &c.NATS.TLSCert, "NATS_KEY": &c.NATS.TLSKey, "NATS_CA": &c.NATS.TLSCA, "NATS_INBOX_PREFIX": &c.NATS.InboxPrefix,
 	} {

@@ -72,6 +72,7 @@ func full() *config.Config {
 		List:  true,
 		Providers: map[string]config.Provider{
 			"local": {Kind: "openai_compatible", BaseURL: "http://127.0.0.1:11434/v1", KeyFile: "local.key", ContextTokens: 32000,
+				Limits:  config.Limits{Concurrent: 4, RequestsPerMinute: 60, TokensPerMinute: 100000},
 				KeyGone: "the key file cannot be read: open local.key: no such file or directory",
 				Files:   &config.Files{Types: []string{"image/*", "application/pdf"}, MaxImage: 1000000, MaxFile: 2000000, MaxTotal: 4000000},
 				Models:  map[string]config.Model{"qwen3": {ContextTokens: 64000, OutputTokens: 8000, Files: &config.Files{Types: []string{"image/png"}}, Price: &config.Price{Input: "0.5", Cached: "0.05", Output: "1.25"}}}},
@@ -81,6 +82,7 @@ func full() *config.Config {
 		},
 		Currency: "EUR",
 		Requests: config.Requests{PerCall: 3, PerRun: 200, Patience: 10 * time.Second, Fallback: 2 * time.Minute},
+		Policy:   "/etc/agentruntime/policy.yaml",
 		Named:    map[string]config.Secret{"desk": {KeyEnv: "DESK_TOKEN", Hosts: []string{"desk.internal"}, Gone: "DESK_TOKEN is not set"}},
 		MCP: map[string]config.MCPServer{
 			"files":   {Command: []string{"mcp-server-filesystem", "/srv/files"}, Env: map[string]string{"TOKEN": "${desk}"}, Dir: "/srv"},

@@ -26,10 +26,19 @@ type Provider struct {
 	ContextTokens int64            `yaml:"context_tokens"` // of models that Models does not list; 128000
 	Files         *Files           `yaml:"files"`          // that its models take; by the kind, by default
 	Models        map[string]Model `yaml:"models"`         // by the name that the provider knows
+	Limits        Limits           `yaml:"limits"`         // of the key, over all workers; none by default
 
 	Key     string `yaml:"-"` // what the reference leads to, once the configuration is read
 	KeyGone string `yaml:"-"` // why there is no key
 	Default bool   `yaml:"-"` // the file does not name the provider
+}
+
+// Limits bound what is asked of a provider with one key, by all workers together.
+// A zero bounds nothing.
+type Limits struct {
+	Concurrent        int   `yaml:"concurrent"`          // requests under way
+	RequestsPerMinute int   `yaml:"requests_per_minute"` // a sixth of it at once
+	TokensPerMinute   int64 `yaml:"tokens_per_minute"`   // sent and received; a sixth of it at once
 }
 
 // Model is what is known of one model.
@@ -156,6 +165,8 @@ func (c *Config) checkProviders() error {
 			return &Error{at + ".base_url", "must begin with http:// or https://, name a host, and have no user, query or fragment; a key belongs in key_env or key_file"}
 		case p.ContextTokens < 0:
 			return &Error{at + ".context_tokens", "must be positive"}
+		case p.Limits.Concurrent < 0 || p.Limits.RequestsPerMinute < 0 || p.Limits.TokensPerMinute < 0:
+			return &Error{at + ".limits", "must be positive"}
 		}
 		if err := p.Files.check(at + ".files"); err != nil {
 			return err

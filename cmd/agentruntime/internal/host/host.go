@@ -15,6 +15,7 @@ import (
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/handlers/limit"
 	"github.com/agentruntime/agentruntime/jetstream"
 	"github.com/agentruntime/agentruntime/runtime"
 )
@@ -30,6 +31,8 @@ type Options struct {
 	Prices    handlers.Prices
 	Executors runtime.ExecutorFactory
 	Carriers  handlers.Carriers
+	Policies  handlers.Policies // see handlers.Host
+	Limits    *limit.Limiter    // see NewLimiter
 	Version   string
 
 	Worker string                   // name and incarnation
@@ -89,7 +92,7 @@ func New(o Options) *Host {
 		Ledger: &jetstream.Log{Conn: o.Conn, Family: jetstream.FamilyBudget}, Timers: timers{t}, Signals: &jetstream.Signals{Conn: o.Conn},
 		Definitions: definitions{&jetstream.Definitions{Conn: o.Conn}}, Snapshots: handlers.SealedSnapshots{Snapshots: snapshots{&jetstream.Snapshots{Conn: o.Conn}}, Vault: vault},
 		Work: work, Public: public, Dead: dead{&jetstream.Dead{Conn: o.Conn}}, Redactor: o.Redactor, Prices: o.Prices,
-		Now: time.Now, NewID: rand.Text, Pause: events.Sleep, Logger: o.Logger, Meter: o.Meter,
+		Policies: o.Policies, Limits: o.Limits, Now: time.Now, NewID: rand.Text, Pause: events.Sleep, Logger: o.Logger, Meter: o.Meter,
 	}
 	l := newLeases(o.Conn, o.TTL)
 	if o.Sweep == 0 {

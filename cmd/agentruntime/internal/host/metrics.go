@@ -28,6 +28,7 @@ type Metrics struct {
 	rebases  prometheus.Counter
 	stuck    prometheus.Gauge
 	tokens   tokens
+	limits   limits
 }
 
 var _ handlers.Meter = (*Metrics)(nil)
@@ -58,6 +59,7 @@ func NewMetrics() *Metrics {
 	}
 	m.stuck = prometheus.NewGauge(prometheus.GaugeOpts{Name: "agentruntime_runs_stuck",
 		Help: "Runs that have not ended and that nothing will wake, as the last sweep found them; told by the worker that sweeps, and to be 0."})
+	m.limits = newLimits(m.registry)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		m.settled, m.parks, m.attempts, m.commands, m.calls, m.rebases, m.stuck)
 	return m

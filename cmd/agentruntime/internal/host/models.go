@@ -12,6 +12,7 @@ import (
 	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/config"
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/handlers/limit"
 	"github.com/agentruntime/agentruntime/runtime"
 	"github.com/agentruntime/agentruntime/runtime/model/anthropic"
 	"github.com/agentruntime/agentruntime/runtime/model/gemini"
@@ -19,6 +20,7 @@ import (
 	openairesponses "github.com/agentruntime/agentruntime/runtime/model/openai/responses"
 	"github.com/agentruntime/agentruntime/runtime/model/retry"
 	"github.com/agentruntime/agentruntime/runtime/model/scripted"
+	tokenizer "github.com/agentruntime/agentruntime/runtime/tokens"
 )
 
 // Models finds models by the names that definitions use: <provider>/<name> at a
@@ -26,7 +28,8 @@ import (
 type Models struct {
 	Providers map[string]config.Provider
 	Requests  config.Requests
-	Money     string // currency of the prices; USD when empty
+	Money     string         // currency of the prices; USD when empty
+	Limits    *limit.Limiter // optional: without it no provider is limited
 
 	// ScriptFolder holds <name>.script.yaml files. Empty: no such model.
 	ScriptFolder string
@@ -88,8 +91,20 @@ func (m *Models) Model(name string) (runtime.Model, runtime.ModelLimits, error) 
 	if m.made == nil {
 		m.made = make(map[string]runtime.Model)
 	}
-	m.made[name] = &retry.Model{Next: made, Pause: events.Sleep, Attempts: m.Requests.PerCall, Max: m.Requests.Patience}
+	m.made[name] = &retry.Model{Next: m.limited(name, made, &p), Pause: events.Sleep, Attempts: m.Requests.PerCall, Max: m.Requests.Patience}
 	return m.made[name], limits, nil
+}
+
+// limited holds the requests to a model to the limits of its provider's key. The
+// key is known by its reference: what it is does not leave the process.
+func (m *Models) limited(name string, made runtime.Model, p *config.Provider) runtime.Model {
+	limits := limit.Limits{Concurrent: p.Limits.Concurrent, RequestsPerMinute: p.Limits.RequestsPerMinute, TokensPerMinute: p.Limits.TokensPerMinute}
+	if m.Limits == nil || limits.None() {
+		return made
+	}
+	provider, _, _ := strings.Cut(name, "/")
+	return &limit.Model{Next: made, Limiter: m.Limits, Key: limit.Key("provider", provider, p.KeyEnv, p.KeyFile), Name: "provider " + provider, Limits: limits,
+		Patience: cmp.Or(m.Requests.Patience, retry.DefaultMax), Estimate: tokenizer.New(name).Request}
 }
 
 // Price implements handlers.Prices.

@@ -1,0 +1,113 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/agentruntime/agentruntime/handlers/policy"
+)
+
+// maxPolicy bounds the file of a policy, in bytes.
+const maxPolicy = 1 << 20
+
+// ReadPolicy reads a policy from a file. The error is an *Error.
+func ReadPolicy(file string) (*policy.Policy, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, &Error{file, fmt.Sprintf("the policy cannot be read: %v", err)}
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxPolicy+1))
+	if err == nil && len(data) > maxPolicy {
+		err = fmt.Errorf("it has more than %d bytes", maxPolicy)
+	}
+	if err != nil {
+		return nil, &Error{file, fmt.Sprintf("the policy cannot be read: %v", err)}
+	}
+	p := &policy.Policy{}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err = d.Decode(p); err == nil {
+		if more := d.Decode(new(yaml.Node)); !errors.Is(more, io.EOF) {
+			err = errors.New("a second document: a policy is one")
+		}
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		// An empty file would deny everything, or is half written.
+		err = errors.New("it is empty; to deny everything say namespaces: {}")
+	case err == nil:
+		err = p.Check()
+	}
+	if err != nil {
+		return nil, &Error{file, strings.Join(strings.Fields(err.Error()), " ")}
+	}
+	return p, nil
+}
+
+// PolicyFile is the policy of a file, as the file is at the moment: it is looked
+// at whenever the policy is asked for, and read again when it has changed. While
+// it cannot be read, or is wrong, the last one that was right stays in force.
+type PolicyFile struct {
+	file string
+	tell func(p *policy.Policy, err error)
+
+	mu     sync.Mutex
+	policy *policy.Policy
+	seen   os.FileInfo // of the last that was read
+	failed string      // what was told last
+}
+
+// OpenPolicy reads the policy of a file for the first time; a wrong one is an
+// *Error. Tell is called with each later one, and with what is wrong of it.
+func OpenPolicy(file string, tell func(p *policy.Policy, err error)) (*PolicyFile, error) {
+	p, err := ReadPolicy(file)
+	if err != nil {
+		return nil, err
+	}
+	return &PolicyFile{file: file, tell: tell, policy: p}, nil
+}
+
+// settled is how old a change must be before a file is taken to be as it was: one
+// that changes twice within the clock's steps shows one time.
+const settled = 100 * time.Millisecond
+
+// Policy implements handlers.Policies.
+func (f *PolicyFile) Policy() *policy.Policy {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	info, err := os.Stat(f.file)
+	if err == nil && f.seen != nil && os.SameFile(info, f.seen) && info.Size() == f.seen.Size() && info.ModTime().Equal(f.seen.ModTime()) {
+		return f.policy
+	}
+	var p *policy.Policy
+	if err == nil {
+		p, err = ReadPolicy(f.file)
+	}
+	if err != nil {
+		f.seen = nil
+		if text := err.Error(); text != f.failed {
+			f.failed = text
+			f.tell(f.policy, err)
+		}
+		return f.policy
+	}
+	changed := f.failed != "" || !reflect.DeepEqual(p, f.policy)
+	f.policy, f.failed = p, ""
+	if f.seen = info; time.Since(info.ModTime()) < settled {
+		f.seen = nil // it is read once more
+	}
+	if changed {
+		f.tell(p, nil)
+	}
+	return p
+}

@@ -1,0 +1,46 @@
+// Package limit holds requests to limits that all workers share: how many are
+// under way at a time, and how many requests and tokens a minute may have. A key
+// names what is limited: a provider with the reference of its key, or a
+// capability of a namespace.
+//
+// # What is shared, and what it is worth
+//
+// All workers keep one Entry for a key in a Store, by compare and set: two
+// buckets, who holds how many requests and who waits. It is no truth, and no
+// run's correctness depends on it. What a worker says of itself it says
+// absolutely ("I hold three"), so that an answer that was lost, or an entry that
+// was, mends itself with the next word. A worker that is silent for a TTL is
+// counted no more: its slots are free. Clocks are compared here, so that workers
+// whose clocks differ by d err by d, and never for long.
+//
+// A request costs one exchange with the store when it is let through and, where
+// requests under way are counted, one when it ends; those that come or end at the
+// same time share one. A conflict costs two more. A key without limits costs
+// nothing.
+//
+// When the store does not answer, no request waits for it: each worker lets
+// through its share of the limits, a part of as many as there were workers at the
+// key when it was last seen, and of UnknownWorkers when it never was.
+//
+// # Fairness
+//
+// What there is, is divided over the namespaces that ask, not over requests: a
+// namespace with many that wait gets what the others leave. The divisor is known
+// to all workers, since each says for which namespaces it waits. Nothing is kept
+// free for a namespace that asks for nothing. What does not divide goes to each
+// in turn.
+//
+// # Limits that prove too high
+//
+// A provider that refuses a request because of its limits (429) lowers them for
+// all workers: to 70 % of what they were, once in 5 seconds however many are
+// refused, and never below a tenth of what is configured (and one request). Each
+// 10 seconds without another refusal give 5 % of the configured limits back. Until
+// a Retry-After has passed, nobody asks.
+//
+// # Who waits
+//
+// A request that would wait for longer than its patience is told so at once, or
+// when its patience is over: *Error says after how long to come again, and nobody
+// holds a worker until then.
+package limit
