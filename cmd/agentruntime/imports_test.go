@@ -385,6 +385,8 @@ func TestImportRuleRefuses(t *testing.T) {
 			"deploy/clients/go/testdata/a.go":  imports("os"),
 			"deploy/clients/js/node_modules/a": "",
 		}, nil},
+		{"MCP stays in its route", files{"handlers/a.go": imports("github.com/modelcontextprotocol/go-sdk/mcp")},
+			[]string{"handlers/a.go imports github.com/modelcontextprotocol/go-sdk/mcp"}},
 		{"events imports nothing of ours", files{"events/a.go": imports(ours + "projector")},
 			[]string{"events/a.go imports " + ours + "projector"}},
 		{"test support keeps the direction of its folder", files{"events/eventstest/a.go": imports(ours + "jetstream")},

@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) callCommand() *cobra.Command {
-	return group("call", "List and settle what runs have called", "  agentruntime call list --open\n  agentruntime call settle s3f9…-k2m4x9qa call_1 --output '{\"approved\":true}'\n  agentruntime call list --unknown\n  agentruntime call resolve s3f9…-k2m4x9qa call_7 0 --as done",
+	return group("call", "List and settle what runs have called", "  agentruntime call list --open\n  agentruntime call settle s3f9…-k2m4x9qa call_1 --result '{\"approved\":true}'\n  agentruntime call list --unknown\n  agentruntime call resolve s3f9…-k2m4x9qa call_7 0 --as done",
 		a.callListCommand(), a.callSettleCommand(), a.callResolveCommand())
 }
 
@@ -147,16 +147,16 @@ func (a *app) callSettleCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{Use: "settle RUN CALL", Short: "Answer a call that its service has accepted", Args: exactly("RUN", "CALL"),
 		Long:    "settle answers a deferred call in its service's place: with an output, which must fit the\ncapability's schema, or with an error, which the model reads. The first answer counts.",
-		Example: "  agentruntime call settle s3f9…-k2m4x9qa call_1 --output '{\"approved\":true}'\n  agentruntime call settle s3f9…-k2m4x9qa call_1 --error 'the budget owner said no'"}
+		Example: "  agentruntime call settle s3f9…-k2m4x9qa call_1 --result '{\"approved\":true}'\n  agentruntime call settle s3f9…-k2m4x9qa call_1 --error 'the budget owner said no'"}
 	s.register(cmd)
-	cmd.Flags().StringVar(&output, "output", "", "the answer, as JSON")
+	cmd.Flags().StringVar(&output, "result", "", "the answer, as JSON")
 	cmd.Flags().StringVar(&data.Error, "error", "", "why the call failed")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if (output == "") == (data.Error == "") {
-			return usage(errors.New("give exactly one of --output and --error"))
+			return usage(errors.New("give exactly one of --result and --error"))
 		}
 		if output != "" && !json.Valid([]byte(output)) {
-			return usage(fmt.Errorf("--output %q is not JSON; a text needs quotes of its own, such as --output '\"yes\"'", output))
+			return usage(fmt.Errorf("--result %q is not JSON; a text needs quotes of its own, such as --result '\"yes\"'", output))
 		}
 		data.Run, data.Call, data.Output = args[0], args[1], json.RawMessage(output)
 		return a.steer(&s, args[0], func(ctx context.Context, c *client) error {
