@@ -102,7 +102,7 @@ func (b *backend) await(ctx context.Context, c *runtime.Callback) (json.RawMessa
 		return nil, fatalWait(err)
 	case answer == nil:
 		b.store.givenUp = c.CallID
-		return nil, &runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: fmt.Errorf("Known: %s accepted the call and did not answer by %s. Not known: whether it still takes effect; an answer that comes now is not heard. First find out, by reading, what is there.",
+		return nil, &runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: fmt.Errorf("%s accepted the call and did not answer by %s; whether it still takes effect is not known, and an answer that comes now is not heard: first find out, by reading, what is there",
 			c.Capability.Name, deadline.Format(time.RFC3339))}
 	case answer.Error != "":
 		return nil, fmt.Errorf("%s failed: %s", c.Capability.Name, b.host.Redactor.Redact(answer.Error))

@@ -59,6 +59,8 @@ func (w *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 	if w.ended == nil {
 		w.ended = make(map[events.Key]uint64)
 	}
+	var failed error
+	unanswered := 0
 	for entry, err := range w.Sessions.Sessions(ctx, "") {
 		if err != nil {
 			return s.Swept, fmt.Errorf("sweep: %w", err)
@@ -69,17 +71,33 @@ func (w *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 		if facts, ok := w.ended[entry.Key]; ok && facts == entry.Facts {
 			continue
 		}
-		if err := s.look(ctx, entry); err != nil {
-			if ctx.Err() != nil || errors.Is(err, events.ErrUnanswered) || errors.Is(err, events.ErrUnresolved) {
-				return s.Swept, fmt.Errorf("sweep: session %s: %w", entry.Key, err)
+		switch err := s.look(ctx, entry); {
+		case err == nil:
+			unanswered = 0
+		case ctx.Err() != nil:
+			return s.Swept, fmt.Errorf("sweep: session %s: %w", entry.Key, err)
+		case errors.Is(err, events.ErrUnanswered), errors.Is(err, events.ErrUnresolved):
+			// What is wrong with one session, or with its shard, holds up no other.
+			failed = fmt.Errorf("sweep: session %s: %w", entry.Key, err)
+			if unanswered++; unanswered == maxUnanswered {
+				return s.Swept, failed
 			}
-			// What is wrong with one session holds up no other.
+		default:
+			unanswered = 0
 			w.Logger.Error("the sweep could not make good a session", "session", entry.Key.String(), "error", err)
+			s.stuck(entry.Key, "", "it could not be looked at: %v", err)
 		}
 	}
-	w.swept = true
-	return s.Swept, nil
+	w.swept = failed == nil
+	if s.unseen != nil {
+		failed = errors.Join(failed, fmt.Errorf("sweep: what was seen was not noted: %w", s.unseen))
+	}
+	return s.Swept, failed
 }
+
+// maxUnanswered is how many sessions in a row may give no answer before a sweep
+// takes the log for away.
+const maxUnanswered = 10
 
 // sweep is one sweep.
 type sweep struct {
@@ -88,6 +106,7 @@ type sweep struct {
 	first     bool
 	contracts map[string]error           // of pinned versions
 	parents   map[string]projector.State // of live children, by run
+	unseen    error                      // of Saw
 }
 
 func (w *sweep) stuck(key events.Key, run, format string, args ...any) {
@@ -111,21 +130,21 @@ func (w *sweep) look(ctx context.Context, entry events.Entry) error {
 		w.stuck(key, "", "its log cannot be read: %v", err)
 		return nil
 	}
+	noted := true
 	if w.Saw != nil {
 		if err := w.Saw(ctx, s); err != nil {
-			return err
+			noted, w.unseen = false, err // no reason to leave a run asleep
 		}
 	}
 	run := s.Current()
 	if run == nil || run.State.Terminal() {
-		w.ended[key] = entry.Facts
+		if noted {
+			w.ended[key] = entry.Facts
+		}
 		return nil
 	}
 	delete(w.ended, key)
-	if err := w.contract(ctx, key.Namespace, run); err != nil {
-		w.stuck(key, run.ID, "no worker of this release may carry it on: %v", err)
-		return nil
-	}
+	blocked := w.contract(ctx, key.Namespace, run)
 	if err := w.orphan(ctx, s, run); err != nil {
 		return err
 	}
@@ -139,6 +158,11 @@ func (w *sweep) look(ctx context.Context, entry events.Entry) error {
 		if err := w.armDeadline(ctx, key.Namespace, run); err != nil {
 			return err
 		}
+	}
+	// To end a run takes no version of its agent.
+	if blocked != nil && !run.State.Terminal() && run.Cancel == nil && !run.Expired && run.Failures < MaxFailures {
+		w.stuck(key, run.ID, "no worker of this release may carry it on: %v", blocked)
+		return nil
 	}
 	switch due, err := w.due(ctx, s, run); {
 	case err != nil:
@@ -261,11 +285,11 @@ func (w *sweep) orphan(ctx context.Context, s *projector.Session, run *projector
 	state, known := w.parents[id]
 	if !known {
 		p, _, err := w.load(ctx, key, 0)
-		if err != nil {
+		switch {
+		case err != nil && (ctx.Err() != nil || errors.Is(err, events.ErrUnanswered)):
 			return err
-		}
-		if r := p.Run(run.Parent); r != nil {
-			state = r.State
+		case err == nil && p.Run(run.Parent) != nil:
+			state = p.Run(run.Parent).State // of one that cannot be read nothing is known
 		}
 		w.parents[id] = state
 	}

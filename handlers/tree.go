@@ -293,6 +293,9 @@ func errorOf(r *projector.Run) string {
 
 // owned finds the children that calls of this session started.
 func (c *controller) owned(calls []string) ([]projector.Child, error) {
+	if len(calls) > maxSettled {
+		return nil, &CallError{"", fmt.Sprintf("%d calls are too many at a time: name at most %d", len(calls), maxSettled)}
+	}
 	var list []projector.Child
 	for _, id := range calls {
 		child := c.store.session.Child(id)

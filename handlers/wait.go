@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -43,6 +44,10 @@ const (
 	stateOpen  = "open"
 	maxPending = 50
 )
+
+// maxSettled is how many children one answer tells the end of: about 180 bytes
+// each without their replies.
+const maxSettled = 1000
 
 // Wait implements runtime.Controller. Its answer is a function of the fold: what
 // settled, and otherwise whether the time-out's timer has fired.
@@ -148,6 +153,10 @@ func (c *controller) waitResult(ctx context.Context, waited []projector.Child, r
 	c.store.telling, c.store.tellingUntrusted = nil, false
 	result := &runtime.WaitResult{Settled: []runtime.AgentRunInfo{}}
 	pending := 0
+	if len(waited) > maxSettled {
+		// Those that the model was not told of come first.
+		slices.SortStableFunc(waited, func(a, b projector.Child) int { return cmp.Compare(toldLast(&a), toldLast(&b)) })
+	}
 	for i := range waited {
 		child := &waited[i]
 		info := runtime.AgentRunInfo{CallID: child.CallID, Run: child.Run, Session: child.Session, Agent: child.Agent, State: stateOpen}
@@ -156,6 +165,10 @@ func (c *controller) waitResult(ctx context.Context, waited []projector.Child, r
 			if pending++; pending <= maxPending {
 				result.Pending = append(result.Pending, info)
 			}
+			continue
+		}
+		if len(result.Settled) == maxSettled {
+			result.MoreSettled++
 			continue
 		}
 		info.State, info.Reply, info.Error = s.Outcome, s.Reply, s.Error
@@ -179,4 +192,11 @@ func (c *controller) waitResult(ctx context.Context, waited []projector.Child, r
 	met := len(waited) > 0 && (pending == 0 || r.Any && len(result.Settled) > 0) || result.Messages > 0
 	result.TimedOut = !met && run.Wait != nil && run.Wait.CallID == callID && run.Timer != nil
 	return result, nil
+}
+
+func toldLast(c *projector.Child) int {
+	if c.Told {
+		return 1
+	}
+	return 0
 }

@@ -73,4 +73,8 @@ type WaitResult struct {
 
 	// MorePending is how many are pending beyond those listed.
 	MorePending int `json:"more_pending,omitempty"`
+
+	// MoreSettled is how many have settled beyond those told: the next wait tells
+	// of them.
+	MoreSettled int `json:"more_settled,omitempty"`
 }

@@ -152,3 +152,10 @@ func (w *World) Reader(ctx context.Context) events.Log {
 // ValidTranscript demands that each message stands once, and that each call has
 // exactly one result, right after the message that made it.
 func ValidTranscript(window []events.Message) error { return validTranscript(window) }
+
+// LoseDefinitions loses every version of every agent.
+func (w *World) LoseDefinitions() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.definitions)
+}

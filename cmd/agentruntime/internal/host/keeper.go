@@ -53,7 +53,7 @@ func (k *keeper) sweeper() *handlers.Sweeper {
 // sweepOnce sweeps until that succeeded once: each process does when it starts.
 func (k *keeper) sweepOnce(ctx context.Context) error {
 	w := k.sweeper()
-	for ctx.Err() == nil {
+	for pause := retryPause; ctx.Err() == nil; pause = min(2*pause, maxSweepPause) {
 		if swept, err := k.sweepAll(ctx, w); err == nil {
 			k.host.Logger.Info("swept the log", "sessions", swept.Seen, "hinted", swept.Hinted, "told", swept.Told, "stuck", len(swept.Stuck))
 			return nil
@@ -61,10 +61,13 @@ func (k *keeper) sweepOnce(ctx context.Context) error {
 			k.host.Logger.Warn("the sweep failed and is made again", "error", err)
 			w = k.sweeper()
 		}
-		_ = events.Sleep(ctx, retryPause)
+		_ = events.Sleep(ctx, pause)
 	}
 	return nil
 }
+
+// maxSweepPause is the longest pause between two sweeps that failed.
+const maxSweepPause = 30 * time.Second
 
 // sweepNowAndThen is for a process that keeps no list: it sweeps when no other
 // such process does.
