@@ -113,6 +113,9 @@ func (q attendedQueue) Next(ctx context.Context) (handlers.Delivery, error) {
 
 // sweepAll is one sweep, which counts as work under way.
 func (k *keeper) sweepAll(ctx context.Context, w *handlers.Sweeper) (handlers.Swept, error) {
-	defer k.idle.begin()()
-	return w.Sweep(ctx)
+	swept, err := w.Sweep(ctx)
+	if swept.Hinted > 0 || swept.Told > 0 {
+		k.idle.begin()() // a sweep that finds nothing to do is no work
+	}
+	return swept, err
 }

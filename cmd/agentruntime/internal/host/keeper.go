@@ -56,6 +56,7 @@ func (k *keeper) sweepOnce(ctx context.Context) error {
 	for pause := retryPause; ctx.Err() == nil; pause = min(2*pause, maxSweepPause) {
 		if swept, err := k.sweepAll(ctx, w); err == nil {
 			k.host.Logger.Info("swept the log", "sessions", swept.Seen, "hinted", swept.Hinted, "told", swept.Told, "stuck", len(swept.Stuck))
+			k.idle.begin()() // it has read the whole log
 			return nil
 		} else if ctx.Err() == nil {
 			k.host.Logger.Warn("the sweep failed and is made again", "error", err)
