@@ -24,7 +24,7 @@ func (a *attempt) input(run *projector.Run) (*runtime.Input, error) {
 		limits.OutputTokens = n
 	}
 	return &runtime.Input{
-		Definition: a.version.Agent, Subagents: a.version.Subagents, Model: metered{model, name, a.meter}, ModelLimits: limits,
+		Definition: a.version.Agent, Subagents: a.version.Subagents, Model: metered{model, name, a.meter}, ModelName: name, ModelLimits: limits,
 		Store: a.store, Controller: &controller{a.d.Host, a.hold, a.store, a.d.Tree, a.meter}, ExecutorFactory: patient{a.d.Executors, a.d.Host},
 		Backend: &backend{host: a.d.Host, services: a.d.Services, carriers: a.d.Carriers, hold: a.hold, run: run, namespace: a.store.session.Key.Namespace, epoch: a.store.claim.Epoch, store: a.store, meter: a.meter,
 			script: scriptTimeout(&a.version.Agent), authority: authority{store: a.store}},

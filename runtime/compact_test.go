@@ -148,13 +148,15 @@ func TestAResponseTellsHowLargeRequestsReallyAre(t *testing.T) {
 	}
 }
 
-func TestASummaryThatCannotBeUsedLeavesTheWindowAsItIs(t *testing.T) {
+// useless are responses that are no summary, by what they are; nil: the request
+// fails.
+func useless() map[string]*runtime.Response {
 	says := func(finish runtime.FinishReason, parts ...events.Part) *runtime.Response {
 		return &runtime.Response{Parts: parts, Finish: finish}
 	}
 	text := func(s string) events.Part { return events.Part{Type: events.PartText, Text: s} }
 	call := rt.RunJSCall("return")
-	for promise, response := range map[string]*runtime.Response{
+	return map[string]*runtime.Response{
 		"an empty one":                says(runtime.FinishStop, text(" \n")),
 		"none":                        says(runtime.FinishStop),
 		"one cut at the limit":        says(runtime.FinishLength, text("half of")),
@@ -165,13 +167,25 @@ func TestASummaryThatCannotBeUsedLeavesTheWindowAsItIs(t *testing.T) {
 		"a request that fails":        nil,
 		"one that is only a thought":  says(runtime.FinishStop, events.Part{Type: events.PartReasoning, Text: "hm"}),
 		"one that ends with no calls": says(runtime.FinishCalls, text("hm")),
-	} {
+	}
+}
+
+func TestASummaryThatCannotBeUsedLeavesTheWindowAsItIs(t *testing.T) {
+	for promise, response := range useless() {
 		t.Run(promise, func(t *testing.T) {
 			h := longHost(16, 0)
+			respond := h.Model.Respond
+			h.Model.Respond = func(step int, r *runtime.Request) (*runtime.Response, error) {
+				if step < 3 { // the third goes from well within the context to beyond it
+					return rt.RunJS(fmt.Sprintf("desk.list {\"x\":\"%d%s\"}\nreturn", step, strings.Repeat("x", 6700)))(step, r)
+				}
+				return respond(step, r)
+			}
+			h.Input.ModelName = "scripted/second"
 			bad := true
 			h.Model.Summarize = func(_ int, r *runtime.Request) (*runtime.Response, error) {
 				if !bad {
-					return says(runtime.FinishStop, text("short")), nil
+					return &runtime.Response{Parts: []events.Part{{Type: events.PartText, Text: "short"}}, Finish: runtime.FinishStop}, nil
 				}
 				if bad = false; response == nil {
 					return nil, &runtime.ModelError{Class: runtime.ClassRetry, Err: errors.New("away")}
@@ -180,7 +194,7 @@ func TestASummaryThatCannotBeUsedLeavesTheWindowAsItIs(t *testing.T) {
 			}
 			err := stop(t, h)
 			var failed *runtime.ModelError
-			if !errors.As(err, &failed) || response != nil && (failed.Class != runtime.ClassInvalid || failed.Status != 0 || failed.Provider == "") {
+			if !errors.As(err, &failed) || response != nil && (failed.Class != runtime.ClassInvalid || failed.Status != 0 || failed.Provider != "scripted/second") {
 				t.Fatalf("the attempt ended with %v", err)
 			}
 			if h.Store.Compactions() != 0 || rt.RenderMessages(window(t, h)) != rt.RenderMessages(h.Transcript()) {
@@ -254,5 +268,79 @@ func TestAMessageThatCameMeanwhileIsReadBeforeItIsSummarized(t *testing.T) {
 	compacted := slices.IndexFunc(steps, func(r *runtime.Request) bool { return strings.Contains(rt.Render(r), "[Summary of") })
 	if read < 0 || read != compacted {
 		t.Errorf("request %d has the message, request %d is the first after a compaction", read, compacted)
+	}
+}
+
+func TestASummaryThatCannotBeUsedStopsNoRunThatFits(t *testing.T) {
+	for promise, response := range useless() {
+		if response == nil {
+			continue // a provider that is away is so for every request
+		}
+		t.Run(promise, func(t *testing.T) {
+			h := longHost(16, 0)
+			bad := true
+			h.Model.Summarize = func(_ int, r *runtime.Request) (*runtime.Response, error) {
+				if !bad {
+					return &runtime.Response{Parts: []events.Part{{Type: events.PartText, Text: "short"}}, Finish: runtime.FinishStop}, nil
+				}
+				bad = false
+				return response, nil
+			}
+			finish(t, h)
+			if h.Store.Compactions() == 0 {
+				t.Error("a later summary was not taken")
+			}
+		})
+	}
+}
+
+func TestASummaryIsAskedForAgainOnlyWhenTheWindowHasGrown(t *testing.T) {
+	h := longHost(100, 0)
+	h.Model.Respond = func(step int, r *runtime.Request) (*runtime.Response, error) {
+		return rt.RunJS(fmt.Sprintf("desk.list {\"x\":\"%d%s\"}\nreturn", step, strings.Repeat("x", 800)))(step, r)
+	}
+	h.Input.ModelLimits = runtime.ModelLimits{ContextTokens: 20_000, OutputTokens: 2000}
+	var sizes []int64 // of the request before each summary
+	h.Model.Summarize = func(int, *runtime.Request) (*runtime.Response, error) {
+		_, steps := asked(h)
+		sizes = append(sizes, h.Estimator.Request(steps[len(steps)-1]))
+		return nil, &runtime.ModelError{Provider: "p", Class: runtime.ClassInvalid, Status: 400, Err: errors.New("not about that")}
+	}
+	err := stop(t, h)
+	var refused *runtime.ModelError
+	if !errors.As(err, &refused) || refused.Status != 400 {
+		t.Fatalf("the attempt ended with %v", err)
+	}
+	_, steps := asked(h)
+	if last := h.Estimator.Request(steps[len(steps)-1]); last > 18_000 || last < 17_500 {
+		t.Errorf("the last request has %d tokens, and 18000 fit", last)
+	}
+	// From 85 % of what fits to all of it, which is 18 % more, and once when it is needed.
+	if len(sizes) < 3 || len(sizes) > 5 {
+		t.Errorf("a summary was asked for %d times, after requests of %v tokens", len(sizes), sizes)
+	}
+	for i := 1; i < len(sizes)-1; i++ {
+		if sizes[i] < sizes[i-1]*104/100 {
+			t.Errorf("a summary was asked for again after the window grew from %d to %d", sizes[i-1], sizes[i])
+		}
+	}
+}
+
+func TestAWindowWithoutASummaryStillLosesItsOldResults(t *testing.T) {
+	h := longHost(100, 300)
+	h.Model.Summarize = func(int, *runtime.Request) (*runtime.Response, error) {
+		return &runtime.Response{Parts: []events.Part{{Type: events.PartText, Text: "half of"}}, Finish: runtime.FinishLength}, nil
+	}
+	var refused *runtime.ModelError
+	if err := stop(t, h); !errors.As(err, &refused) || refused.Class != runtime.ClassInvalid || refused.Provider != "scripted/one" {
+		t.Fatalf("the attempt ended with %v", err)
+	}
+	_, steps := asked(h)
+	last := steps[len(steps)-1]
+	if n := h.Store.Compactions(); n == 0 || !strings.Contains(rt.Render(last), "was dropped to make room") {
+		t.Errorf("%d compactions, the last request is\n%s", n, rt.Render(last))
+	}
+	if n := h.Estimator.Request(last); n > 5250 {
+		t.Errorf("the last request has %d tokens, and 5250 fit", n)
 	}
 }

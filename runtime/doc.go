@@ -89,8 +89,11 @@
 //
 // Everything sent and everything that comes back is redacted. A summary that is
 // empty, cut, holds calls or is not shorter than what it stands for is not
-// taken: the window stays, and the attempt ends with a ModelError like that of
-// any response that is none. A request that the provider refuses as too large
+// taken, nor is one that the provider refuses to write. The run goes on with the
+// window as it is, or with its old results replaced, while that fits, and this
+// attempt asks for a summary again when the window has grown by 5 %. Only when
+// it does not fit does the attempt end, with a ModelError like that of any
+// response that is none. A request that the provider refuses as too large
 // (ClassOverflow) is compacted to half once and made again. When the task and
 // the newest step alone do not fit, the run ends with an OverflowError, before
 // anything is paid for.

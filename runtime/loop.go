@@ -29,6 +29,10 @@ type loop struct {
 	// after the provider refused one; 0: none.
 	compacted, overflowed uint64
 
+	// The size of the window for which this attempt got no summary that it could
+	// take; 0: it got one, or did not ask.
+	unsummarized int64
+
 	gone     map[string]bool          // files that are, by reference
 	opened   map[string][]byte        // files that the newest request had
 	attached map[string][]events.Part // by call; see keepFiles
@@ -206,11 +210,11 @@ func (l *loop) askModel(ctx context.Context) error {
 	switch response.Finish {
 	case FinishStop, FinishCalls, FinishLength, FinishFilter:
 	default:
-		return &ModelError{Provider: l.in.Definition.ModelNames()[0], Class: ClassInvalid, Err: fmt.Errorf("the response ended with the unknown reason %q", response.Finish)}
+		return l.invalid(fmt.Errorf("the response ended with the unknown reason %q", response.Finish))
 	}
 	got, err := receive(response)
 	if err != nil {
-		return &ModelError{Provider: l.in.Definition.ModelNames()[0], Class: ClassInvalid, Err: err}
+		return l.invalid(err)
 	}
 	l.noticed = true
 	err = l.commit(ctx, func(c *projector.Checkpoint) {
@@ -226,6 +230,15 @@ func (l *loop) askModel(ctx context.Context) error {
 		l.in.Sink.Text(ctx, l.checkpoint.Revision, l.in.Redactor.Redact(said))
 	}
 	return nil
+}
+
+// invalid is a response that is none, of the model that was asked.
+func (l *loop) invalid(err error) *ModelError {
+	name := l.in.ModelName
+	if name == "" {
+		name = l.in.Definition.ModelNames()[0]
+	}
+	return &ModelError{Provider: name, Class: ClassInvalid, Err: err}
 }
 
 // generate reserves one request and makes it.

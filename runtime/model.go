@@ -74,7 +74,7 @@ const (
 	ClassRetry    ErrorClass = "retry"    // 408, 409, 5xx, transport: the same request may succeed
 	ClassLimited  ErrorClass = "limited"  // 429: later
 	ClassDenied   ErrorClass = "denied"   // 401, 403: not with this key
-	ClassOverflow ErrorClass = "overflow" // the request is larger than the model takes: not with this conversation
+	ClassOverflow ErrorClass = "overflow" // 413, or said in words: the request is larger than the model takes: not with this conversation
 	ClassInvalid  ErrorClass = "invalid"  // other 4xx, or a response that is not one: not with this request
 )
 

@@ -15,6 +15,7 @@ import (
 type Input struct {
 	Definition  events.AgentDefinition
 	Model       Model
+	ModelName   string // of Model, as errors name it; empty: the first of Definition
 	ModelLimits ModelLimits
 	Store       Store
 	Backend     Backend

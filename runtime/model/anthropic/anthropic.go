@@ -70,7 +70,8 @@ type Config struct {
 
 	// Thinking is "adaptive", "disabled", or empty: as the model does by
 	// default. Models that think only within a budget get it as ThinkingTokens,
-	// at least 1024 and less than the output limit.
+	// at least 1024 and less than the output limit. Between calls and their
+	// results a response that began without thinking goes on without.
 	Thinking       string
 	ThinkingTokens int64
 

@@ -26,13 +26,6 @@ func (m *Model) params(r *runtime.Request) (sdk.MessageNewParams, error) {
 	if r.MaxOutputTokens > 0 {
 		p.MaxTokens = r.MaxOutputTokens
 	}
-	switch {
-	case m.config.ThinkingTokens > 0:
-		// As the client's own type it prints a warning for some models.
-		p.Thinking = param.Override[sdk.ThinkingConfigParamUnion](map[string]any{"type": "enabled", "budget_tokens": m.config.ThinkingTokens})
-	case m.config.Thinking != "":
-		p.Thinking = param.Override[sdk.ThinkingConfigParamUnion](map[string]any{"type": m.config.Thinking})
-	}
 	if m.config.Temperature != nil {
 		p.Temperature = param.NewOpt(*m.config.Temperature)
 	}
@@ -57,6 +50,15 @@ func (m *Model) params(r *runtime.Request) (sdk.MessageNewParams, error) {
 		}
 		p.Messages = join(p.Messages, role, blocks)
 	}
+	switch {
+	case m.config.ThinkingTokens > 0:
+		if mayThink(p.Messages) {
+			// As the client's own type it prints a warning for some models.
+			p.Thinking = param.Override[sdk.ThinkingConfigParamUnion](map[string]any{"type": "enabled", "budget_tokens": m.config.ThinkingTokens})
+		}
+	case m.config.Thinking != "":
+		p.Thinking = param.Override[sdk.ThinkingConfigParamUnion](map[string]any{"type": m.config.Thinking})
+	}
 	marks := 2
 	for i, turn := range slices.Backward(p.Messages) {
 		if turn.Role != sdk.MessageParamRoleUser {
@@ -69,6 +71,28 @@ func (m *Model) params(r *runtime.Request) (sdk.MessageNewParams, error) {
 		}
 	}
 	return p, nil
+}
+
+// mayThink reports whether the API takes thinking with a budget after these
+// turns. A turn of the model whose calls are answered must then begin with its
+// thinking, and none can be made up: not for what another model wrote, not for
+// what was written while thinking was off, and not for what went without its
+// signature. The model then goes on as it began, without.
+func mayThink(turns []sdk.MessageParam) bool {
+	n := len(turns)
+	answered := func(b sdk.ContentBlockParamUnion) bool { return b.OfToolResult != nil }
+	if n < 2 || !slices.ContainsFunc(turns[n-1].Content, answered) {
+		return true
+	}
+	begun, _ := turns[n-2].Content[0].Overrides()
+	block, _ := begun.(json.RawMessage)
+	var first wire.Fields
+	return json.Unmarshal(block, &first) == nil && isThinking(first)
+}
+
+func isThinking(block wire.Fields) bool {
+	kind := block.String("type")
+	return kind == "thinking" || kind == "redacted_thinking"
 }
 
 func rank(b sdk.ContentBlockParamUnion) int {
@@ -193,7 +217,7 @@ func mapAssistant(parts []events.Part) (blocks []sdk.ContentBlockParamUnion, err
 			continue
 		}
 		blocks = append(blocks, param.Override[sdk.ContentBlockParamUnion](block.JSON()))
-		if kind := block.String("type"); kind != "thinking" && kind != "redacted_thinking" {
+		if !isThinking(block) {
 			end = len(blocks)
 		}
 	}

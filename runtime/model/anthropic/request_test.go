@@ -168,8 +168,11 @@ func said(rt *rapid.T) []events.Part {
 
 func TestEveryWindowIsSentAsTheAPITakesIt(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		if err := valid(sent(rt, wiretest.Window(rt, said), nil)); err != nil {
-			rt.Fatal(err)
+		window := wiretest.Window(rt, said)
+		for _, change := range []func(*anthropic.Config){nil, thinks} {
+			if err := valid(sent(rt, window, change)); err != nil {
+				rt.Fatal(err)
+			}
 		}
 	})
 }

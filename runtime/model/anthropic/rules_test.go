@@ -36,8 +36,12 @@ func valid(body []byte) error {
 		Model     string
 		MaxTokens int64 `json:"max_tokens"`
 		Stream    bool
-		System    []block
-		Tools     []struct {
+		Thinking  struct {
+			Type         string
+			BudgetTokens int64 `json:"budget_tokens"`
+		}
+		System []block
+		Tools  []struct {
 			Name         string
 			InputSchema  map[string]any `json:"input_schema"`
 			CacheControl any            `json:"cache_control"`
@@ -85,6 +89,17 @@ func valid(body []byte) error {
 	}
 	if len(open) > 0 {
 		return fmt.Errorf("calls %v have no results", open)
+	}
+	if r.Thinking.Type != "enabled" {
+		return nil
+	}
+	if r.Thinking.BudgetTokens < 1024 || r.Thinking.BudgetTokens >= r.MaxTokens {
+		return fmt.Errorf("%d tokens to think with, of %d", r.Thinking.BudgetTokens, r.MaxTokens)
+	}
+	if n := len(r.Messages); n > 1 && r.Messages[n-1].Content[0].str("type") == "tool_result" {
+		if first := r.Messages[n-2].Content[0].str("type"); !strings.HasSuffix(first, "thinking") {
+			return fmt.Errorf("the final assistant message begins with %s, with thinking it must begin with a thinking block", first)
+		}
 	}
 	return nil
 }

@@ -24,6 +24,8 @@ func ClassOf(status int) runtime.ErrorClass {
 		return runtime.ClassLimited
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return runtime.ClassDenied
+	case status == http.StatusRequestEntityTooLarge:
+		return runtime.ClassOverflow
 	default:
 		return runtime.ClassInvalid
 	}
@@ -64,7 +66,7 @@ func statusError(r *http.Response) error {
 		text = http.StatusText(r.StatusCode)
 	}
 	class := ClassOf(r.StatusCode)
-	// A status does not tell whether a smaller request would do.
+	// Only a 413 tells by itself that a smaller request would do.
 	if class == runtime.ClassInvalid && (codes[o.code] == runtime.ClassOverflow || codes[o.kind] == runtime.ClassOverflow || TooLarge(o.message)) {
 		class = runtime.ClassOverflow
 	}

@@ -124,7 +124,7 @@ func conversation(t *rapid.T, said func(*rapid.T) []events.Part, seen *seen) []*
 func checkEnd(t *rapid.T, err error) {
 	var large *runtime.OverflowError
 	var guard *runtime.GuardError
-	var model *runtime.ModelError
+	var model *runtime.ModelError // there was no room without a summary that was no good
 	if err != nil && !errors.As(err, &large) && !errors.As(err, &guard) && !(errors.As(err, &model) && strings.Contains(err.Error(), "is not shorter")) {
 		t.Fatalf("the run ended with %v", err)
 	}

@@ -156,6 +156,8 @@ func (a Adapter) statuses(t *testing.T) {
 		{"408", 408, nil, body, runtime.ClassRetry, 0, "Refused."},
 		{"409", 409, nil, body, runtime.ClassRetry, 0, "Refused."},
 		{"413", 413, nil, `{"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}`, runtime.ClassOverflow, 0, "maximum size [request_too_large]"},
+		{"413 that gives no known code", 413, nil, body, runtime.ClassOverflow, 0, "Refused."},
+		{"413 of a proxy, in HTML", 413, map[string]string{"Content-Type": "text/html"}, "<html>Payload Too Large</html>", runtime.ClassOverflow, 0, "Request Entity Too Large"},
 		{"429 without Retry-After", 429, nil, body, runtime.ClassLimited, 0, "Refused."},
 		{"429 with Retry-After in seconds", 429, map[string]string{"Retry-After": "20"}, body, runtime.ClassLimited, 20 * time.Second, "Refused."},
 		{"429 with Retry-After as a date", 429, map[string]string{"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}, body, runtime.ClassLimited, 30 * time.Second, "Refused."},
