@@ -4,10 +4,11 @@ import (
 	"context"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/runtime"
 )
 
-// SealMark begins what SealBytes returns.
-var SealMark = sealMark
+// FilesOf returns what the runs of a session keep files with.
+func (h *Host) FilesOf(key events.Key) runtime.Files { return files{h, key} }
 
 // SealBytes is sealBytes.
 func (v *Vault) SealBytes(ctx context.Context, key events.Key, use string, data []byte) ([]byte, error) {

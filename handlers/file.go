@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -57,7 +58,11 @@ const openWithin = 30 * time.Second
 func (f files) Open(ctx context.Context, file *events.File) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
-	data, err := f.host.objectsOf(f.key).Get(ctx, file.Ref)
+	objects := f.host.objectsOf(f.key)
+	if isOld(file.Ref) {
+		objects = f.host.Objects
+	}
+	data, err := objects.Get(ctx, file.Ref)
 	switch {
 	case errors.Is(err, events.ErrNotFound):
 		return nil, fmt.Errorf("%w: %w", runtime.ErrFileGone, err)
@@ -67,26 +72,35 @@ func (f files) Open(ctx context.Context, file *events.File) ([]byte, error) {
 	return data, err
 }
 
-// objectsOf keeps the files of a session.
-func (h *Host) objectsOf(key events.Key) SealedObjects { return SealedObjects{h.Objects, h.Vault, key} }
+// isOld reports whether a reference, which stands in the log, is of the time
+// before references told a file from other objects: the name of a plain object.
+func isOld(ref string) bool { return !strings.Contains(ref, "-") }
 
-// uploads is under whose key files are encrypted that no session has yet.
-func uploads(namespace string) events.Key {
-	return events.Key{Namespace: namespace, Session: "uploads"}
+// objectsOf keeps the files of a session.
+func (h *Host) objectsOf(key events.Key) Objects {
+	return SealedObjects{h.Objects, h.Vault, key, useFile}
 }
 
+// uploads is under whose key files are encrypted that no session has yet.
+func uploads(namespace string) events.Key { return events.KeptKey(namespace, "uploads") }
+
 // given reads a file by a reference from outside: one of the session, or one that
-// was stored with file.put.
+// was stored with file.put. Any other reference leads to nothing.
 func (h *Host) given(ctx context.Context, key events.Key, ref string) ([]byte, error) {
 	data, err := h.objectsOf(uploads(key.Namespace)).Get(ctx, ref)
-	var other *KeyError
-	if errors.As(err, &other) {
+	if isForeign(err) {
 		data, err = h.objectsOf(key).Get(ctx, ref)
 	}
-	if errors.As(err, &other) {
-		err = fmt.Errorf("%w: it belongs to another session", events.ErrNotFound)
+	if isForeign(err) {
+		err = fmt.Errorf("%w: it belongs to another session: %w", events.ErrNotFound, err)
 	}
 	return data, err
+}
+
+// isForeign reports whether a file may be one of another key.
+func isForeign(err error) bool {
+	var other *KeyError
+	return errors.As(err, &other) || errors.Is(err, errUnsealed)
 }
 
 // checkFiles refuses files of a command that can never be taken.

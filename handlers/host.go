@@ -134,10 +134,10 @@ func (c *counted) Fold(r *events.Record) error {
 }
 
 // bury keeps a dead letter. A body over the inline limit goes to the object
-// store, and the letter holds its reference.
+// store, where it stays, and the letter holds its reference.
 func (h *Host) bury(ctx context.Context, namespace, reason string, header map[string][]string, data []byte, cause error) error {
 	if len(data) > InlineLimit {
-		ref, err := h.Objects.Put(ctx, data)
+		ref, err := SealedObjects{h.Objects, h.Vault, events.KeptKey(namespace, "letters"), useLetter}.Put(ctx, data)
 		if err != nil {
 			return fmt.Errorf("store the body of a dead letter (%d bytes): %w", len(data), err)
 		}

@@ -3,13 +3,11 @@ package handlers
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/agentruntime/agentruntime/events"
 )
-
-// sealMark begins what is encrypted beside the log. Neither text nor any usual
-// form of a file begins like it.
-var sealMark = []byte("\x89agentruntime aes-256-gcm\n\x1a")
 
 // sealBytes encrypts what stands beside a session's log, for a use of that name.
 func (v *Vault) sealBytes(ctx context.Context, key events.Key, use string, data []byte) ([]byte, error) {
@@ -17,25 +15,26 @@ func (v *Vault) sealBytes(ctx context.Context, key events.Key, use string, data 
 	if err != nil {
 		return nil, err
 	}
-	sealed := k.seal(data, bind(use, key.Namespace, key.Session))
-	return append(bytes.Clone(sealMark), sealed...), nil
+	return k.seal(data, bind(use, key.Namespace, key.Session)), nil
 }
 
-// openBytes decrypts what sealBytes made. Plain tells that it did not.
-func (v *Vault) openBytes(ctx context.Context, key events.Key, use string, stored []byte) (data []byte, plain bool, err error) {
-	sealed, found := bytes.CutPrefix(stored, sealMark)
-	if !found {
-		return stored, true, nil
-	}
+// openBytes decrypts what sealBytes made. Any other bytes are an error that wraps
+// events.ErrDamaged.
+func (v *Vault) openBytes(ctx context.Context, key events.Key, use string, sealed []byte) ([]byte, error) {
 	k, err := v.key(ctx, key, false)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if data, err = unseal(k.aead, sealed, bind(use, key.Namespace, key.Session)); err != nil {
-		return nil, false, &KeyError{key, "what is stored beside its log (" + use + ") was changed, or is another session's"}
+	data, err := unseal(k.aead, sealed, bind(use, key.Namespace, key.Session))
+	if err != nil {
+		return nil, fmt.Errorf("what is stored beside the log of session %s (%s): %w: %w", key, use, events.ErrDamaged, err)
 	}
-	return data, false, nil
+	return data, nil
 }
+
+// sealMark begins an encrypted snapshot. A plain one is compressed, which
+// begins otherwise.
+var sealMark = []byte("\x89agentruntime aes-256-gcm\n\x1a")
 
 // SealedSnapshots encrypts snapshots. While it does, one that is plain does not
 // count: it is older than the encryption, and the facts are there.
@@ -50,50 +49,95 @@ func (s SealedSnapshots) Get(ctx context.Context, key events.Key) ([]byte, error
 	if err != nil || stored == nil {
 		return nil, err
 	}
-	data, plain, err := s.Vault.openBytes(ctx, key, "snapshot", stored)
-	if plain && s.Vault.encrypts() {
+	sealed, found := bytes.CutPrefix(stored, sealMark)
+	switch {
+	case found:
+		return s.Vault.openBytes(ctx, key, "snapshot", sealed)
+	case s.Vault.encrypts():
 		return nil, nil
 	}
-	return data, err
+	return stored, nil
 }
 
 // Put implements Snapshots.
 func (s SealedSnapshots) Put(ctx context.Context, key events.Key, data []byte) error {
 	if s.Vault.encrypts() {
-		var err error
-		if data, err = s.Vault.sealBytes(ctx, key, "snapshot", data); err != nil {
+		sealed, err := s.Vault.sealBytes(ctx, key, "snapshot", data)
+		if err != nil {
 			return err
 		}
+		data = append(bytes.Clone(sealMark), sealed...)
 	}
 	return s.Snapshots.Put(ctx, key, data)
 }
 
-// SealedObjects keeps what belongs to one session encrypted. The same bytes of
-// one session have one reference, those of two sessions have two. What was stored
-// plain is read as it is: its reference is the hash of it. Payloads of facts are
-// encrypted as facts and need none of this.
+// What objects beside the payloads of facts are for.
+const (
+	useFile   = "file"
+	useLetter = "letter"
+)
+
+// sealedForm begins the reference of an encrypted object. That of a plain one
+// begins with its use and a hyphen.
+const sealedForm = "sealed-"
+
+// SealedObjects keeps objects of one use, and those of one session encrypted.
+// The reference says whether an object is encrypted, and never its bytes: they
+// come from outside. It leads to nothing but what was stored here. An encrypted
+// object opens with the session's key and for the use alone; a plain one begins
+// with a line that names use and namespace, which no payload of a fact begins
+// with. The same bytes have one reference in a namespace, and when they are
+// encrypted one in a session.
 type SealedObjects struct {
 	Objects
 	Vault *Vault
 	Key   events.Key
+	Use   string
 }
 
 // Put implements Objects.
 func (o SealedObjects) Put(ctx context.Context, data []byte) (ref string, err error) {
+	form, stored := o.Use+"-", []byte(nil)
 	if o.Vault.encrypts() {
-		if data, err = o.Vault.sealBytes(ctx, o.Key, "object", data); err != nil {
+		form = sealedForm
+		if stored, err = o.Vault.sealBytes(ctx, o.Key, o.Use, data); err != nil {
 			return "", err
 		}
+	} else {
+		stored = append(o.begin(), data...)
 	}
-	return o.Objects.Put(ctx, data)
+	name, err := o.Objects.Put(ctx, stored)
+	if err != nil {
+		return "", err
+	}
+	return form + name, nil
 }
 
-// Get implements Objects.
+// Get implements Objects. A reference that Put did not return, of that use and in
+// that namespace, leads to events.ErrNotFound.
 func (o SealedObjects) Get(ctx context.Context, ref string) ([]byte, error) {
-	stored, err := o.Objects.Get(ctx, ref)
+	name, sealed := strings.CutPrefix(ref, sealedForm)
+	if !sealed {
+		var plain bool
+		if name, plain = strings.CutPrefix(ref, o.Use+"-"); !plain {
+			return nil, fmt.Errorf("%q is the reference of no %s: %w", bounded(ref, maxNamed), o.Use, events.ErrNotFound)
+		}
+	}
+	stored, err := o.Objects.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	data, _, err := o.Vault.openBytes(ctx, o.Key, "object", stored)
-	return data, err
+	if sealed {
+		return o.Vault.openBytes(ctx, o.Key, o.Use, stored)
+	}
+	data, found := bytes.CutPrefix(stored, o.begin())
+	if !found {
+		return nil, fmt.Errorf("object %s is no %s of namespace %s: %w", name, o.Use, o.Key.Namespace, events.ErrNotFound)
+	}
+	return data, nil
+}
+
+// begin returns the line that a plain object begins with.
+func (o SealedObjects) begin() []byte {
+	return []byte("agentruntime " + o.Use + " of " + o.Key.Namespace + "\n")
 }

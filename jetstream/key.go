@@ -13,9 +13,10 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 )
 
-// Keys keeps the wrapped key of each session: written once, never replaced, and
-// erased for ever. What is erased leaves a marker, so that no new key takes its
-// place.
+// Keys keeps the wrapped key of each session, and those that a namespace has
+// beside its sessions (events.KeptKey): written once, never replaced, and those of
+// sessions erased for ever. What is erased leaves a marker, so that no new key
+// takes its place.
 type Keys struct {
 	Conn *Conn
 }
@@ -36,8 +37,15 @@ func (k *Keys) Get(ctx context.Context, key events.Key) ([]byte, error) {
 	return m.Data, nil
 }
 
+func wrappedPlace(key events.Key) (place, error) {
+	if err := key.CheckKept(); err != nil {
+		return place{}, err
+	}
+	return entryPlace(bucketKeys, key, ""), nil
+}
+
 func (k *Keys) last(ctx context.Context, key events.Key) (place, stored, error) {
-	at, err := keyPlace(bucketKeys, key, "")
+	at, err := wrappedPlace(key)
 	if err != nil {
 		return place{}, stored{}, err
 	}
@@ -48,7 +56,7 @@ func (k *Keys) last(ctx context.Context, key events.Key) (place, stored, error) 
 // Create stores the key of a session that never had one. events.ErrConflict
 // means that it has one now, or is about to.
 func (k *Keys) Create(ctx context.Context, key events.Key, wrapped []byte) error {
-	at, err := keyPlace(bucketKeys, key, "")
+	at, err := wrappedPlace(key)
 	if err == nil {
 		_, err = k.Conn.publish(ctx, at, k.Conn.timeout, expecting(0), wrapped)
 	}
@@ -58,7 +66,11 @@ func (k *Keys) Create(ctx context.Context, key events.Key, wrapped []byte) error
 // Erase puts a marker in place of the session's key and has the server overwrite
 // the key's bytes where it stored them. It may be repeated, by several at a time.
 // What the servers' replication keeps for a while, and backups, are not reached.
+// The key of no session is refused.
 func (k *Keys) Erase(ctx context.Context, key events.Key) error {
+	if err := key.Check(); err != nil {
+		return err
+	}
 	for {
 		at, m, err := k.last(ctx, key)
 		if err != nil {

@@ -225,5 +225,9 @@ func keyPlace(bucket string, key events.Key, suffix string) (place, error) {
 	if err := key.Check(); err != nil {
 		return place{}, err
 	}
-	return place{"KV_" + bucket, "$KV." + bucket + "." + key.Namespace + "." + key.Session + suffix}, nil
+	return entryPlace(bucket, key, suffix), nil
+}
+
+func entryPlace(bucket string, key events.Key, suffix string) place {
+	return place{"KV_" + bucket, "$KV." + bucket + "." + key.Namespace + "." + key.Session + suffix}
 }

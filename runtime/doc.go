@@ -65,7 +65,9 @@
 //	result commit    with the file parts
 //
 // A file that is gone (ErrFileGone) is told to the model; a damaged one ends the
-// run with a *FileDamagedError.
+// run with a *FileDamagedError. When a provider refuses a request that has files
+// as invalid, one more is made in which all of them are words, as they are in every
+// other request of the attempt.
 //
 // # A window that gets too large
 //

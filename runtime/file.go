@@ -109,10 +109,12 @@ const (
 
 // chooser decides what of the files of a window goes with a request: a function
 // of the window, of the limits and of which files are known to be gone. Of files
-// that are more than a request may have, the oldest go first; each that goes is
-// named in words where it stood.
+// that are more than a request may have, the oldest go first; one that no request
+// may have makes no other go. Each that goes is named in words where it stood.
 type chooser struct {
 	limits *FileLimits
+	words  bool  // a request with files was refused
+	most   int64 // tokens that all may have
 	tokens int64 // that are left
 	count  int
 	bytes  int64
@@ -127,7 +129,8 @@ func (l *loop) choose(messages []events.Message) map[string][]byte {
 	if l.in.Files == nil || len(limits.Files.Types) == 0 {
 		return nil
 	}
-	c := chooser{limits: &limits.Files, tokens: limits.ContextTokens / filesPart, gone: l.gone, chosen: make(map[string][]byte)}
+	most := limits.ContextTokens / filesPart
+	c := chooser{limits: &limits.Files, words: l.inWords, most: most, tokens: most, gone: l.gone, chosen: make(map[string][]byte)}
 	for _, m := range slices.Backward(messages) {
 		if m.Role != events.RoleAssistant {
 			c.walk(m.Parts)
@@ -158,6 +161,12 @@ func (c *chooser) refuse(f *events.File) string {
 		return "it is gone"
 	case most > 0 && f.Size > most:
 		return fmt.Sprintf("it is not shown, since the model takes at most %d bytes", most)
+	case c.limits.MaxTotal > 0 && f.Size > c.limits.MaxTotal:
+		return fmt.Sprintf("it is not shown, since the files of a request have at most %d bytes together", c.limits.MaxTotal)
+	case FileTokens(f) > c.most:
+		return fmt.Sprintf("it is not shown, since it has about %d tokens, and the files of a request have at most %d together", FileTokens(f), c.most)
+	case c.words:
+		return "it is not shown, since the provider refused a request with files"
 	}
 	c.bytes, c.tokens, c.count = c.bytes+f.Size, c.tokens-FileTokens(f), c.count+1
 	if c.limits.MaxTotal > 0 && c.bytes > c.limits.MaxTotal || c.tokens < 0 || c.count > filesCount {
@@ -165,6 +174,15 @@ func (c *chooser) refuse(f *events.File) string {
 	}
 	c.chosen[f.Ref] = nil
 	return ""
+}
+
+// refusesFiles reports whether the provider refused a request that may be valid
+// without its files: what only begins like an image, or has too many pages, is
+// found by nobody else. A model that is not known is that without them too.
+func refusesFiles(r *Request, err error) bool {
+	const notFound = 404
+	var refused *ModelError
+	return len(r.Files) > 0 && errors.As(err, &refused) && refused.Class == ClassInvalid && refused.Status != 0 && refused.Status != notFound
 }
 
 // Describe returns a file in words: what stands for one that a model does not

@@ -35,6 +35,7 @@ type loop struct {
 
 	gone     map[string]bool          // files that are, by reference
 	opened   map[string][]byte        // files that the newest request had
+	inWords  bool                     // files are described only, to the end of the attempt
 	attached map[string][]events.Part // by call; see keepFiles
 
 	cleanup error // of executors
@@ -190,7 +191,8 @@ func (l *loop) dispatch(c *projector.Checkpoint, k int) {
 
 // askModel makes one request and commits what came back, with the predispatch
 // of its first call. If the window had to be compacted, it returns without a
-// request: what has come meanwhile comes first.
+// request: what has come meanwhile comes first. It also does after a provider has
+// refused a request with files; the next one has them in words.
 func (l *loop) askModel(ctx context.Context) error {
 	request := l.request()
 	estimate := l.in.Estimator.Request(request)
@@ -203,6 +205,10 @@ func (l *loop) askModel(ctx context.Context) error {
 	response, err := l.generate(ctx, request)
 	if isOverflow(err) {
 		return l.refused(ctx, l.scaled(estimate), err)
+	}
+	if refusesFiles(request, err) {
+		l.inWords = true
+		return nil
 	}
 	if err != nil {
 		return err

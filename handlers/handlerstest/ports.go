@@ -46,8 +46,12 @@ func (o objects) Get(_ context.Context, ref string) (data []byte, err error) {
 	return data, err
 }
 
+// stored returns what a reference, perhaps one of a file, is stored under.
+func stored(ref string) string { return ref[strings.LastIndexByte(ref, '-')+1:] }
+
 // SetObject keeps bytes under a reference, whatever it names; nil loses them.
 func (w *World) SetObject(ref string, data []byte) {
+	ref = stored(ref)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.objects[ref] = data; data == nil {
@@ -55,11 +59,11 @@ func (w *World) SetObject(ref string, data []byte) {
 	}
 }
 
-// Object returns what is kept under a reference.
+// Object returns what is kept under a reference, as it is stored.
 func (w *World) Object(ref string) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.objects[ref]
+	return w.objects[stored(ref)]
 }
 
 func (o objects) Remove(_ context.Context, ref string) error {

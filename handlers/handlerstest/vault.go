@@ -51,6 +51,9 @@ func (k *Keys) Create(_ context.Context, key events.Key, wrapped []byte) error {
 
 // Erase implements handlers.SessionKeys.
 func (k *Keys) Erase(_ context.Context, key events.Key) error {
+	if err := key.Check(); err != nil {
+		return err
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.erased == nil {

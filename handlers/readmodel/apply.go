@@ -36,7 +36,7 @@ func (m *Model) Apply(ctx context.Context, shard int, sequence uint64, namespace
 // or not as it says; one that stays the same keeps what SetStuck said.
 func (m *Model) ApplyAll(ctx context.Context, shard int, position uint64, updates []Update) error {
 	err := m.write(ctx, func(tx *sql.Tx) error {
-		w := writer{ctx, tx, &m.puts}
+		w := writer{ctx, tx, &m.puts, &m.erased}
 		for i := range updates {
 			if err := w.replace(shard, &updates[i]); err != nil {
 				return fmt.Errorf("session %s/%s: %w", updates[i].Namespace, updates[i].Session, err)
@@ -45,6 +45,9 @@ func (m *Model) ApplyAll(ctx context.Context, shard int, position uint64, update
 		_, err := w.exec(m.puts.position, shard, int64(position))
 		return err
 	})
+	if err == nil {
+		err = m.forget(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("apply shard %d up to sequence %d to the read model: %w", shard, position, err)
 	}
@@ -94,9 +97,10 @@ func (s *statements) close() error {
 
 // writer is one transaction of ApplyAll.
 type writer struct {
-	ctx  context.Context
-	tx   *sql.Tx
-	puts *statements
+	ctx    context.Context
+	tx     *sql.Tx
+	puts   *statements
+	erased *bool // set when rows of an erased session go
 }
 
 func (w writer) exec(s *sql.Stmt, args ...any) (sql.Result, error) {
@@ -162,6 +166,9 @@ func (w writer) replace(shard int, u *Update) error {
 		if err := w.add(session, u.Namespace, &row, stuck, body); err != nil {
 			return err
 		}
+	}
+	if len(old) > 0 && u.isErased() {
+		*w.erased = true
 	}
 	for _, gone := range old {
 		if err := w.drop(u.Namespace, gone); err != nil {

@@ -21,6 +21,9 @@
 // are those of that moment, since folding a session again with each checkpoint
 // would cost as much as the run itself.
 //
+// What a session that was erased had in its rows is overwritten in the file, and
+// SQLite's log of writes is emptied after it.
+//
 // # What was rejected
 //
 //   - Reading every session for a list: it takes minutes among a million.

@@ -31,6 +31,7 @@ type Model struct {
 
 	db      *sql.DB
 	writing sync.Mutex // one transaction at a time, without waiting in SQLite
+	erased  bool       // the log of writes may hold what an erased session said
 	puts    statements
 }
 
@@ -152,7 +153,7 @@ func remove(path string) error {
 
 // open opens a database and makes its tables when it is empty.
 func open(dsn string, connections int) (*Model, error) {
-	db, err := sql.Open("sqlite", dsn+"_pragma=cache_size(-16000)&_txlock=immediate")
+	db, err := sql.Open("sqlite", dsn+"_pragma=cache_size(-16000)&_pragma=secure_delete(ON)&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +189,9 @@ func (m *Model) prepare(ctx context.Context) error {
 		if found != "ok" {
 			return &unfitError{"it is damaged: " + found}
 		}
+	}
+	if _, err := m.empty(ctx); err != nil { // a process that was killed may not have
+		return err
 	}
 	return m.puts.prepare(ctx, m.db)
 }

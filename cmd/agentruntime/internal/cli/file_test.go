@@ -10,7 +10,7 @@ import (
 	"github.com/agentruntime/agentruntime/jetstream"
 )
 
-var referred = regexp.MustCompile(`"ref":\s*"(\w+)",\s*"media_type":\s*"([^"]+)",\s*"name":\s*"([^"]+)",\s*"size":\s*(\d+)`)
+var referred = regexp.MustCompile(`"ref":\s*"file-(\w+)",\s*"media_type":\s*"([^"]+)",\s*"name":\s*"([^"]+)",\s*"size":\s*(\d+)`)
 
 func TestFilesOfATaskAreStoredAndReferredTo(t *testing.T) {
 	d := develop(t, t.TempDir())
@@ -27,7 +27,7 @@ func TestFilesOfATaskAreStoredAndReferredTo(t *testing.T) {
 	var got []string
 	for _, m := range referred.FindAllStringSubmatch(d.call(t, "run", "events", admitted.Run, "-o", "json").ok(t), -1) {
 		data, err := (&jetstream.Objects{Conn: conn}).Get(t.Context(), m[1])
-		if err != nil || fmt.Sprint(len(data)) != m[4] {
+		if data = bytes.TrimPrefix(data, []byte("agentruntime file of default\n")); err != nil || fmt.Sprint(len(data)) != m[4] {
 			t.Fatalf("%s: %d bytes, %v", m[0], len(data), err)
 		}
 		if m[3] == "table.csv" && !bytes.Equal(data, []byte(large)) {

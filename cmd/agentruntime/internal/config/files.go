@@ -42,19 +42,19 @@ var (
 	documents = append(append([]string{"application/pdf"}, images...), texts...)
 
 	// Anthropic, "Vision" and "PDF support": 5 MB an image, counted in base64;
-	// 32 MB a request.
-	anthropicFiles = Files{Types: documents, MaxImage: 5 << 20 / 4 * 3, MaxTotal: 20 << 20}
+	// 32 MB a request, which bounds a PDF as well.
+	anthropicFiles = Files{Types: documents, MaxImage: 5 << 20 / 4 * 3, MaxFile: 20 << 20, MaxTotal: 20 << 20}
 
 	// OpenAI, "Images and vision" and "File inputs": 50 MB a request, and less
 	// than that for one file; PDFs and images by either API, text as text.
-	openaiFiles = Files{Types: documents, MaxTotal: 32 << 20}
+	openaiFiles = Files{Types: documents, MaxFile: 32 << 20, MaxTotal: 32 << 20}
 
 	// Google, "Image understanding" and "Document understanding": 20 MB a
-	// request with inline data; no GIF.
-	geminiFiles = Files{Types: append([]string{"application/pdf", "image/png", "image/jpeg", "image/webp", "image/heic", "image/heif", "audio/*"}, texts...), MaxTotal: 14 << 20}
+	// request with inline data, one file or many; no GIF.
+	geminiFiles = Files{Types: append([]string{"application/pdf", "image/png", "image/jpeg", "image/webp", "image/heic", "image/heif", "audio/*"}, texts...), MaxFile: 14 << 20, MaxTotal: 14 << 20}
 
 	// Nobody knows what another endpoint takes: text goes as text.
-	plainFiles = Files{Types: texts, MaxTotal: 1 << 20}
+	plainFiles = Files{Types: texts, MaxFile: 1 << 20, MaxTotal: 1 << 20}
 )
 
 // FileLimits returns which files a model of the provider takes.
