@@ -97,12 +97,22 @@ type AppliedAnswer struct {
 	Version string `json:"version"`
 }
 
-// Handle answers one request. The error is always an *APIError.
+// Handle answers one request. The error is always an *APIError, redacted: it
+// repeats what it was asked.
 func (a *API) Handle(ctx context.Context, namespace, verb string, header map[string][]string, data []byte) (any, error) {
 	answer, err := a.handle(ctx, namespace, verb, header, data)
 	if err == nil {
 		return answer, nil
 	}
+	typed := apiError(err)
+	if typed.Code == CodeUnavailable && !errors.As(err, new(*APIError)) {
+		a.Logger.Warn("a request could not be answered", "verb", verb, "namespace", namespace, "error", err)
+	}
+	return nil, &APIError{typed.Code, a.Redactor.Redact(typed.Message)}
+}
+
+// apiError types an error.
+func apiError(err error) *APIError {
 	var (
 		typed   *APIError
 		refused *Rejection
@@ -112,18 +122,17 @@ func (a *API) Handle(ctx context.Context, namespace, verb string, header map[str
 	)
 	switch {
 	case errors.As(err, &typed):
-		return nil, typed
+		return typed
 	case errors.As(err, &field), errors.As(err, &name):
-		return nil, &APIError{RejectMalformed, err.Error()}
+		return &APIError{RejectMalformed, err.Error()}
 	case errors.As(err, &refused):
-		return nil, &APIError{refused.Reason, refused.Detail}
+		return &APIError{refused.Reason, refused.Detail}
 	case errors.Is(err, events.ErrErased):
-		return nil, &APIError{RejectErased, err.Error()}
+		return &APIError{RejectErased, err.Error()}
 	case errors.As(err, &unknown):
-		return nil, &APIError{RejectNoRun, unknown.Error()}
+		return &APIError{RejectNoRun, unknown.Error()}
 	}
-	a.Logger.Warn("a request could not be answered", "verb", verb, "namespace", namespace, "error", err)
-	return nil, &APIError{CodeUnavailable, a.Redactor.Redact(err.Error())}
+	return &APIError{CodeUnavailable, err.Error()}
 }
 
 func (a *API) handle(ctx context.Context, namespace, verb string, header map[string][]string, data []byte) (any, error) {

@@ -19,11 +19,19 @@ type automaton struct {
 	edges []byte       // of that text
 	table []int32      // of a state with many continuations, which one is in wide; -1: none
 	wide  [][256]int32 // for every byte, what follows
+	level []int32      // the first state of each length
 }
 
 const (
 	edgeLeft = 1 << iota
 	edgeRight
+)
+
+// mark is what those who cut a text put in the place of the rest, and maxEscape
+// is the length of the longest escape of one character.
+const (
+	mark      = "…"
+	maxEscape = 6
 )
 
 // many is from how many continuations on a state has a table.
@@ -50,6 +58,9 @@ func newAutomaton(forms []form) *automaton {
 	nodes := []trieNode{{0, int32(len(forms)), 0}}
 	for s := 0; s < len(nodes); s++ {
 		n := nodes[s]
+		if int(n.depth) == len(a.level) {
+			a.level = append(a.level, int32(s))
+		}
 		a.first = append(a.first, int32(len(nodes)))
 		a.match, a.edges = append(a.match, 0), append(a.edges, 0)
 		for n.lo < n.hi && len(forms[n.lo].text) == int(n.depth) {
@@ -134,11 +145,31 @@ func (a *automaton) next(s int32, b byte) int32 {
 	}
 }
 
+// depth returns how long a state is.
+func (a *automaton) depth(s int32) int {
+	n, here := slices.BinarySearch(a.level, s)
+	if here {
+		return n
+	}
+	return n - 1
+}
+
 // scan calls found for the longest text that ends at each byte; shorter ones
-// lie within it.
+// lie within it. Where something was cut, it is called for the beginning of a
+// text as well.
 func (a *automaton) scan(text string, found func(start, end int)) {
 	s := int32(0)
+	var past [8]int32 // states before the last bytes
 	for i := 0; i < len(text); i++ {
+		past[i%len(past)] = s
+		if text[i] == mark[0] && strings.HasPrefix(text[i:], mark) {
+			for n := 0; n <= min(i, maxEscape-1); n++ { // an escape may be cut as well
+				depth := a.depth(past[(i-n)%len(past)])
+				if depth >= MinSecret && (n == 0 || text[i-n] == '\\' || text[i-n] == '%') {
+					found(i-n-depth, i)
+				}
+			}
+		}
 		s = a.next(s, folded(text[i]))
 		if n := int(a.match[s]); n > 0 {
 			start, end := i+1-n, i+1

@@ -164,7 +164,7 @@ func (b *backend) read(name string, timeout time.Duration, answer []byte, err er
 	case errors.As(err, &refused) && refused.Code == CodeStaleEpoch:
 		return nil, "stale", &StaleEpochError{name, b.epoch}
 	case errors.As(err, &refused):
-		return nil, "error", fmt.Errorf("%s failed: %s", name, b.host.Redactor.Redact(refused.Error()))
+		return nil, "error", fmt.Errorf("%s failed: %s", name, bounded(b.host.Redactor.Redact(refused.Error()), maxErrorText))
 	case errors.Is(err, ErrTooLarge):
 		return nil, "too_large", fmt.Errorf("%s was carried out, but its answer has more than %d bytes", name, MaxAnswer)
 	case errors.Is(err, context.DeadlineExceeded):

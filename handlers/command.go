@@ -103,7 +103,7 @@ func (h *Host) refuse(ctx context.Context, namespace string, header map[string][
 	if err := h.bury(ctx, namespace, refused.Reason, header, data, refused); err != nil {
 		return fmt.Errorf("keep a refused command: %w", err)
 	}
-	e, err := events.New(events.RunRejectedData{Command: command.ID, Source: command.Source, Type: command.Type, Reason: refused.Reason, Error: h.Redactor.Redact(refused.Detail)})
+	e, err := events.New(events.RunRejectedData{Command: h.Redactor.Redact(command.ID), Source: h.Redactor.Redact(command.Source), Type: h.Redactor.Redact(command.Type), Reason: refused.Reason, Error: h.Redactor.Redact(refused.Detail)})
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (h *Host) refuse(ctx context.Context, namespace string, header map[string][
 	}
 	e.ID = events.Derive(26, "rejected", namespace, command.Source, command.ID, body)
 	e.Source, e.Namespace, e.Time = "/agentruntime", namespace, h.Now().UTC()
-	e.CorrelationID, e.CausationID, e.TraceParent = command.ID, command.ID, command.TraceParent
+	e.CorrelationID, e.CausationID, e.TraceParent = h.Redactor.Redact(command.ID), h.Redactor.Redact(command.ID), command.TraceParent
 	return h.Public.Publish(ctx, &e, events.Position{})
 }
 

@@ -147,7 +147,7 @@ func (a *admission) store(ctx context.Context, key events.Key, given []events.Gi
 		if err != nil {
 			return nil, fmt.Errorf("store the file %q of a command: %w", f.Name, err)
 		}
-		parts = append(parts, runtime.NewFile(ref, f.Name, f.MediaType, data))
+		parts = append(parts, runtime.NewFile(a.host.Redactor, ref, f.Name, f.MediaType, data))
 	}
 	a.files = parts
 	return parts, nil

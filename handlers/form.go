@@ -47,12 +47,16 @@ func formsOf(secret string) []form {
 type view struct {
 	text string
 	from []int32 // for each byte and the end, where what spells it begins; nil: the text itself
+	to   []int32 // for each byte, where that ends; nil: where the next begins
 }
 
 // origin returns where what spells a piece of the view stands in the text.
 func (v view) origin(start, end int) (int, int) {
-	if v.from == nil {
+	switch {
+	case v.from == nil:
 		return start, end
+	case v.to != nil:
+		return int(v.from[start]), int(v.to[end-1])
 	}
 	last := v.from[end-1]
 	for end < len(v.text) && v.from[end] == last {
@@ -64,7 +68,8 @@ func (v view) origin(start, end int) (int, int) {
 // maxDepth is how many encodings inside one another are looked through.
 const maxDepth = 3
 
-// viewsOf returns the text and its decodings. Inside is told of every escape
+// viewsOf returns the text and its decodings, each also without its line breaks.
+// Inside is told of every escape
 // that a decoding reads: what stands before it may have made it one.
 func viewsOf(text string, inside func(v view, c code, i, n int)) []view {
 	views := []view{{text: text}}
@@ -78,7 +83,49 @@ func viewsOf(text string, inside func(v view, c code, i, n int)) []view {
 			}
 		}
 	}
+	for _, v := range views {
+		if joined, changed := v.joined(); changed && !seen(views, joined) {
+			views = append(views, joined)
+		}
+	}
 	return views
+}
+
+// joined returns the view without the line breaks that something follows, and
+// without what indents it, and whether there are any.
+func (v view) joined() (view, bool) {
+	if strings.IndexByte(v.text, '\n') < 0 {
+		return view{}, false
+	}
+	out := view{from: make([]int32, 0, len(v.text)+1), to: make([]int32, 0, len(v.text))}
+	text := make([]byte, 0, len(v.text))
+	for i := 0; i < len(v.text); {
+		n := lineBreak(v.text[i:])
+		if n > 0 && i > 0 && i+n < len(v.text) {
+			i += n
+			continue
+		}
+		start, end := v.origin(i, i+1)
+		text, out.from, out.to = append(text, v.text[i]), append(out.from, int32(start)), append(out.to, int32(end))
+		i++
+	}
+	out.text, out.from = string(text), append(out.from, v.at(len(v.text)))
+	return out, len(text) < len(v.text)
+}
+
+// lineBreak returns the length of the line break at the beginning of a text, with
+// what indents the next line; 0: there is none.
+func lineBreak(text string) int {
+	n := 0
+	if strings.HasPrefix(text, "\r\n") {
+		n = 2
+	} else if text[0] == '\n' {
+		n = 1
+	}
+	for n > 0 && n < len(text) && (text[n] == ' ' || text[n] == '\t') {
+		n++
+	}
+	return n
 }
 
 // seen reports whether a view says nothing new: two ways led to it.
@@ -154,7 +201,7 @@ func (c code) decode(v view, inside func(v view, c code, i, n int)) (view, bool)
 		return view{}, false
 	}
 	keep(len(v.text))
-	return view{string(text), append(from, v.at(len(v.text)))}, true
+	return view{text: string(text), from: append(from, v.at(len(v.text)))}, true
 }
 
 // at returns where a byte of the view comes from.

@@ -366,6 +366,6 @@ func (h *Host) public(run *projector.Run, fact *events.Event, n int, payload any
 	e.ID = events.Derive(26, "public", fact.Namespace, fact.Session, fact.ID, e.Type, strconv.Itoa(n))
 	e.Source, e.Subject, e.Time = "/agentruntime", run.ID, fact.Time
 	e.Namespace, e.Session, e.Run, e.RootRun, e.ParentRun = fact.Namespace, fact.Session, run.ID, run.Root, run.Parent
-	e.CorrelationID, e.CausationID = run.CorrelationID, fact.ID
+	e.CorrelationID, e.CausationID = h.Redactor.Redact(run.CorrelationID), fact.ID
 	return e, nil
 }

@@ -19,6 +19,10 @@ import (
 // to three encodings deep. A match that overlaps another is removed with it;
 // what is left is looked through again, so that the result holds none.
 //
+// Lines of base64 are read as one, and so is all else that is broken into lines
+// in the middle of a secret. Of a text that was cut and says so with "…", the
+// beginning of a secret before it is removed as well, from MinSecret bytes on.
+//
 // Texts shorter than MinSecret are left: they stand in words that have nothing
 // to do with them. So are blanks alone. A plus is taken for a blank, which it is
 // in some URLs. A Redacted in a text is a border that no match crosses, so
@@ -38,7 +42,8 @@ const MinSecret = 6
 const Redacted = "[redacted]"
 
 // NewSecrets prepares the removal of the secrets and of all that the patterns
-// match. A pattern sees the text between two removals as a text of its own.
+// match. A pattern sees the text between two removals as a text of its own, with
+// its line breaks.
 func NewSecrets(secrets []string, patterns ...*regexp.Regexp) Secrets {
 	var forms []form
 	for _, secret := range secrets {
@@ -161,6 +166,9 @@ func (s Secrets) hits(text string) []span {
 		found := func(start, end int) { add(v, start, end) }
 		if s.forms != nil {
 			s.forms.scan(v.text, found)
+		}
+		if v.to != nil {
+			continue // a pattern that goes to the end of a line is meant to
 		}
 		for _, pattern := range s.patterns {
 			for _, m := range pattern.FindAllStringIndex(v.text, -1) {

@@ -14,7 +14,8 @@ type Carrier interface {
 	// Carry sends one request, at most once, and returns the answer, a JSON
 	// value or nothing. Every error says what is known of the effect: ErrNoService
 	// that the request was not made, a *ServiceError that it was answered with an
-	// error, ErrTooLarge that it was carried out; any other error, that of an
+	// error, whose description is not shortened, since it is redacted first;
+	// ErrTooLarge that it was carried out; any other error, that of an
 	// ended context included, leaves open whether it took effect. A request that
 	// ended so is never sent again by the carrier.
 	Carry(ctx context.Context, r *Request) ([]byte, error)

@@ -30,9 +30,10 @@ const (
 const maxFileName = 200
 
 // NewFile returns the file part of bytes that are stored under a reference. The
-// name loses its folders and what no name has.
-func NewFile(ref, name, mediaType string, data []byte) events.Part {
-	return events.Part{Type: events.PartFile, File: &events.File{Ref: ref, Name: fileName(name), MediaType: MediaType(mediaType, name, data), Size: int64(len(data))}}
+// name loses its secrets while it is whole, and then its folders and what no name
+// has; a media type with a secret in it is none.
+func NewFile(r Redactor, ref, name, mediaType string, data []byte) events.Part {
+	return events.Part{Type: events.PartFile, File: &events.File{Ref: ref, Name: fileName(r.Redact(name)), MediaType: redactMediaType(r, MediaType(mediaType, name, data)), Size: int64(len(data))}}
 }
 
 func fileName(name string) string {
@@ -87,9 +88,9 @@ func (l *loop) keepFiles(ctx context.Context, h *callbacks) error {
 		data := redactData(l.in.Redactor, mediaType, a.Data)
 		ref, err := l.in.Files.Put(ctx, data)
 		if err != nil {
-			return fmt.Errorf("store the file %q that call %s attached: %w", fileName(a.Name), h.call, err)
+			return fmt.Errorf("store the file %q that call %s attached: %w", fileName(l.in.Redactor.Redact(a.Name)), h.call, err)
 		}
-		part := NewFile(ref, l.in.Redactor.Redact(a.Name), mediaType, data)
+		part := NewFile(l.in.Redactor, ref, a.Name, mediaType, data)
 		if !slices.ContainsFunc(parts, func(p events.Part) bool { return *p.File == *part.File }) {
 			parts = append(parts, part)
 		}

@@ -262,6 +262,9 @@ var (
 // unknownType is the media type of bytes that are not known to be anything.
 const unknownType = "application/octet-stream"
 
+// maxMediaType is the length of the longest media type there is, in bytes.
+const maxMediaType = 255
+
 // MediaType returns the media type of a file: the one that is said, without
 // parameters, or else that of the name, or else text where the bytes are. What
 // says to be an image, a PDF or text and is not becomes
@@ -269,7 +272,7 @@ const unknownType = "application/octet-stream"
 // request, and with it the run.
 func MediaType(said, name string, data []byte) string {
 	t, _, err := mime.ParseMediaType(said)
-	if said == "" || err != nil || !strings.Contains(t, "/") {
+	if said == "" || err != nil || !strings.Contains(t, "/") || len(t) > maxMediaType {
 		if t = mediaTypes[strings.ToLower(path.Ext(name))]; t == "" && utf8.Valid(data) {
 			t = "text/plain"
 		}

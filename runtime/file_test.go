@@ -34,7 +34,7 @@ func giveFile(t *testing.T, h *rt.Host, files *rt.Files, name string, data []byt
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Input.Message.Parts = append(slices.Clone(h.Input.Message.Parts), runtime.NewFile(ref, name, "", data))
+	h.Input.Message.Parts = append(slices.Clone(h.Input.Message.Parts), runtime.NewFile(h.Redactor, ref, name, "", data))
 	return ref
 }
 
@@ -266,7 +266,7 @@ func TestAMediaTypeIsNotBelievedAgainstTheBytes(t *testing.T) {
 func TestFilesCountInTheEstimateOfARequest(t *testing.T) {
 	h := newHost(rt.Complete(`1`))
 	withFiles(h)
-	part := runtime.NewFile("r", "big.txt", "", bytes.Repeat([]byte("word"), 2000))
+	part := runtime.NewFile(&rt.Redactor{}, "r", "big.txt", "", bytes.Repeat([]byte("word"), 2000))
 	r := &runtime.Request{Messages: []events.Message{{ID: "m", Role: events.RoleUser, Parts: []events.Part{part}}}}
 	words := h.Estimator.Request(r)
 	r.Files = map[string][]byte{"r": nil}

@@ -24,26 +24,76 @@ func redactParts(r Redactor, parts []events.Part) []events.Part {
 	for i := range out {
 		p := &out[i]
 		p.Text = redactText(r, p.Text)
+		p.Provider = redactProvider(r, p.Provider)
 		if p.Call != nil {
 			call := *p.Call
+			call.Name = redactName(r, call.Name)
 			call.Arguments = RedactJSON(r, call.Arguments)
 			p.Call = &call
 		}
 		if p.Result != nil {
 			result := *p.Result
+			result.Name = redactName(r, result.Name)
 			result.Parts = redactParts(r, result.Parts)
 			p.Result = &result
 		}
 		if p.File != nil {
 			file := *p.File
-			file.Name = r.Redact(file.Name)
+			file.Name, file.MediaType = r.Redact(file.Name), redactMediaType(r, file.MediaType)
 			p.File = &file
 		}
 	}
 	if whole, ok := r.(PartsRedactor); ok {
-		return whole.RedactParts(out)
+		out = whole.RedactParts(out)
+	}
+	for i := range out {
+		// What a provider keeps of its reasoning repeats the text.
+		if p := &out[i]; p.Type == events.PartReasoning && p.Text != parts[i].Text {
+			p.Provider = nil
+		}
 	}
 	return out
+}
+
+// redactProvider leaves out what a provider keeps on a part if a secret stands
+// in it: a signature does not survive a change of what it signs. Adapters send
+// such a part as they send one of another provider.
+func redactProvider(r Redactor, kept map[string]json.RawMessage) map[string]json.RawMessage {
+	var clean map[string]json.RawMessage
+	for provider, data := range kept {
+		if bytes.Equal(RedactJSON(r, data), data) {
+			if clean == nil {
+				clean = make(map[string]json.RawMessage, len(kept))
+			}
+			clean[provider] = data
+		}
+	}
+	return clean
+}
+
+// redactName redacts the name of a tool, which a model may have made up. What is
+// left is a name that every provider takes.
+func redactName(r Redactor, name string) string {
+	redacted := r.Redact(name)
+	if redacted == name {
+		return name
+	}
+	redacted = strings.Map(func(c rune) rune {
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' {
+			return c
+		}
+		return '_'
+	}, redacted)
+	return redacted[:min(len(redacted), maxToolName)]
+}
+
+// redactMediaType returns the media type of a file, or that of no known one
+// where a secret stood in it.
+func redactMediaType(r Redactor, mediaType string) string {
+	if r.Redact(mediaType) != mediaType {
+		return unknownType
+	}
+	return mediaType
 }
 
 func redactTools(r Redactor, tools []Tool) []Tool {

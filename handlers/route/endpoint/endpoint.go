@@ -68,8 +68,10 @@ const HeaderKey = "Idempotency-Key"
 // agent is what a request says it comes from.
 const agent = "agentruntime"
 
-// maxRefusal bounds what is read of an answer that is an error, in bytes.
-const maxRefusal = 1 << 10
+// maxRefusal bounds what is read of an answer that is an error, in bytes. It is
+// far more than is told of it, so that a secret in what is told is whole until it
+// is removed.
+const maxRefusal = 64 << 10
 
 // Carry implements handlers.Carrier.
 func (c *Carrier) Carry(ctx context.Context, r *handlers.Request) ([]byte, error) {

@@ -114,9 +114,6 @@ type result struct {
 	Type       string          `json:"resultType"`
 }
 
-// maxRefusal bounds what is told of a tool's error, in bytes.
-const maxRefusal = 4 << 10
-
 func answer(route *events.MCPRoute, text json.RawMessage) ([]byte, error) {
 	var r result
 	if err := json.Unmarshal(text, &r); err != nil {
@@ -142,7 +139,8 @@ func orEmpty(list json.RawMessage) json.RawMessage {
 	return list
 }
 
-// words returns the texts of content blocks.
+// words returns the texts of content blocks, whole: they are cut once secrets are
+// removed.
 func words(content json.RawMessage) string {
 	var blocks []struct {
 		Text string `json:"text"`
@@ -154,14 +152,10 @@ func words(content json.RawMessage) string {
 			texts = append(texts, b.Text)
 		}
 	}
-	text := strings.Join(texts, "\n")
-	switch {
-	case text == "":
+	if len(texts) == 0 {
 		return "the tool failed and says no more"
-	case len(text) > maxRefusal:
-		return strings.ToValidUTF8(text[:maxRefusal], "") + "…"
 	}
-	return text
+	return strings.Join(texts, "\n")
 }
 
 // headers is the HTTP of a session: each request leaves once, with the headers of

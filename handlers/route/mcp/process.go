@@ -138,8 +138,11 @@ func (l *lines) Write(b []byte) (int, error) {
 	defer l.mu.Unlock()
 	for _, c := range b {
 		if c != '\n' {
-			if len(l.line) < maxLine {
+			switch n := len(l.line); {
+			case n < maxLine:
 				l.line = append(l.line, c)
+			case n == maxLine:
+				l.line = append(l.line, "…"...) // what is cut says so, to the redactor too
 			}
 			continue
 		}

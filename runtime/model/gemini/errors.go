@@ -101,14 +101,11 @@ func (o errorObject) amend(failed *runtime.ModelError) {
 	}
 }
 
-// text is the error for a reader: the message, cut if it is long, and the codes.
-// The other details are left out: they repeat the key.
+// text is the error for a reader: the message, whole for those who redact and
+// then cut it, and the codes. The other details are left out: they repeat the
+// key.
 func (o errorObject) text(status int) string {
-	const limit = 1000
 	text := o.Message
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + "…"
-	}
 	if text == "" {
 		text = http.StatusText(status)
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -26,6 +27,8 @@ import (
 	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/host"
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/handlers/route/dial"
+	"github.com/agentruntime/agentruntime/handlers/route/endpoint"
 	"github.com/agentruntime/agentruntime/jetstream"
 	"github.com/agentruntime/agentruntime/jetstream/jetstreamtest"
 	"github.com/agentruntime/agentruntime/projector"
@@ -56,9 +59,13 @@ var writings = []func(string) string{
 	func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
 	func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte("." + s)) },
 	func(s string) string { return base64.StdEncoding.EncodeToString([]byte(".." + s)) },
+	func(s string) string { return lined(base64.StdEncoding.EncodeToString([]byte("....." + s))) },
 	func(s string) string { return hex.EncodeToString([]byte(s)) },
 	func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
 }
+
+// lined breaks a text within what its core becomes, as base64(1) would.
+func lined(s string) string { return s[:20] + "\n" + s[20:] }
 
 func quoted(s string, marshal func(any) ([]byte, error)) string {
 	b, err := marshal(s)
@@ -74,6 +81,11 @@ func traces() []string {
 	var all []string
 	for _, write := range writings {
 		text := write(core)
+		if first, rest, broken := strings.Cut(text, "\n"); broken {
+			// The first line has an offset before the core, and the second its end.
+			all = append(all, first[8:], rest[:len(rest)-4])
+			continue
+		}
 		if raw, err := base64.StdEncoding.DecodeString(text); err == nil && bytes.Contains(raw, []byte(core)) {
 			text = text[4 : len(text)-4]
 		} else if raw, err := base64.RawURLEncoding.DecodeString(text); err == nil && bytes.Contains(raw, []byte(core)) {
@@ -136,7 +148,7 @@ func (a *aviary) one(n int) string { return writings[n%len(writings)](canary(n))
 
 // Model implements handlers.Models.
 func (a *aviary) Model(string) (runtime.Model, runtime.ModelLimits, error) {
-	return a, runtime.ModelLimits{ContextTokens: 6000 + int64(a.canaries)*50}, nil
+	return a, runtime.ModelLimits{ContextTokens: 6000 + int64(a.canaries)*50, Files: runtime.FileLimits{Types: []string{"text/*"}}}, nil
 }
 
 func text(value any) json.RawMessage {
@@ -178,7 +190,8 @@ func (a *aviary) Generate(_ context.Context, r *runtime.Request) (*runtime.Respo
 	calls := func(list ...events.ToolCall) (*runtime.Response, error) {
 		answer, err := runtimetest.Calls(list...)(step, r)
 		if err == nil {
-			answer.Parts = append([]events.Part{{Type: events.PartReasoning, Text: a.plant("reasoning")}, {Type: events.PartText, Text: a.plant("text")}}, answer.Parts...)
+			kept := map[string]json.RawMessage{"test": text(map[string]string{"thinking": a.plant("thinking")})}
+			answer.Parts = append([]events.Part{{Type: events.PartReasoning, Text: a.plant("reasoning"), Provider: kept}, {Type: events.PartText, Text: a.plant("text")}}, answer.Parts...)
 		}
 		return answer, err
 	}
@@ -206,7 +219,7 @@ func (a *aviary) Generate(_ context.Context, r *runtime.Request) (*runtime.Respo
 	case 4:
 		return calls(runtimetest.ToolCall("wait_calls", arguments("messages", true)))
 	case 5:
-		return calls(runtimetest.ToolCall("no_such_tool", arguments("x", a.plant("arguments"))))
+		return calls(runtimetest.ToolCall("no_such_tool_"+a.one(4), arguments("x", a.plant("arguments"))), runtimetest.ToolCall("run_js", arguments("code", "desk.page")), runtimetest.ToolCall("run_js", arguments("code", "desk.tool")))
 	case 6:
 		return script("desk.leak")
 	}
@@ -241,7 +254,7 @@ func (a *aviary) serve(nc *nats.Conn) {
 		"svc.fail": func(m *nats.Msg) error {
 			reply := nats.NewMsg(m.Reply)
 			reply.Header.Set(micro.ErrorCodeHeader, "409")
-			reply.Header.Set(micro.ErrorHeader, strings.ReplaceAll(a.plant("refusal"), "\n", " "))
+			reply.Header.Set(micro.ErrorHeader, strings.ReplaceAll(a.plant("refusal"), "\n", ""))
 			return m.RespondMsg(reply)
 		},
 	} {
@@ -253,6 +266,32 @@ func (a *aviary) serve(nc *nats.Conn) {
 			a.t.Fatal(err)
 		}
 	}
+}
+
+// Carry implements handlers.Carrier: an MCP server whose tool fails.
+func (a *aviary) Carry(context.Context, *handlers.Request) ([]byte, error) {
+	return nil, &handlers.ServiceError{Code: "tool", Description: strings.Repeat("x", 4<<10-len(core)) + a.plant("tool")}
+}
+
+// ServeHTTP implements http.Handler: an endpoint that refuses.
+func (a *aviary) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, strings.Repeat("x", 1<<10-len(core))+a.plant("page"), http.StatusForbidden)
+}
+
+// command asks for a start as an event whose own fields are planted, with a file,
+// and returns the answer.
+func (a *aviary) command(nc *nats.Conn, n int, agent, message string) string {
+	data := text(events.StartRun{Agent: agent, Message: message, Files: []events.GivenFile{{Name: "x/" + strings.Repeat("n", 190) + a.one(0) + ".txt", MediaType: "text/plain", Data: []byte(a.plant("file"))}}})
+	m := nats.NewMsg("agent.api.default.run.start")
+	m.Header.Set("Content-Type", "application/cloudevents+json")
+	m.Data = text(map[string]any{"specversion": "1.0", "id": a.one(n), "source": "/from?" + a.one(5), "type": events.TypePrefix + handlers.VerbStart, "datacontenttype": "application/json", "data": data})
+	answer, err := nc.RequestMsg(m, 20*time.Second)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	said := fmt.Sprint(answer.Header) + string(answer.Data)
+	a.look("answers of the API", []byte(said))
+	return said
 }
 
 func TestPlantedSecretsReachNobody(t *testing.T) {
@@ -285,16 +324,24 @@ func TestPlantedSecretsReachNobody(t *testing.T) {
 	if _, err := conn.NATS().Subscribe("agent.event.>", func(m *nats.Msg) { a.look("public events", []byte(fmt.Sprint(m.Header)+string(m.Data))) }); err != nil {
 		t.Fatal(err)
 	}
+	refusing := httptest.NewServer(a)
+	defer refusing.Close()
+	endpoints := endpoint.New(dial.Rules{Allow: []string{"127.0.0.1"}}, nil)
+	defer endpoints.Close()
+	listPath := filepath.Join(t.TempDir(), "runs.sqlite")
 	metrics := host.NewMetrics()
 	h := host.New(host.Options{Conn: conn, Logger: process.logger("json", "debug"), Meter: metrics, Redactor: handlers.NewSecrets(secrets),
 		Wrapping: []handlers.WrappingKey{{ID: "k1", Secret: [handlers.KeySize]byte([]byte("a key of the test that is secret"))}},
-		Models:   a, Executors: a, Version: "1.0.0", Worker: "w//1", TTL: 10 * time.Second, Sweep: time.Hour, ListPath: filepath.Join(t.TempDir(), "runs.sqlite")})
+		Models:   a, Executors: a, Version: "1.0.0", Worker: "w//1", TTL: 10 * time.Second, Sweep: time.Hour, ListPath: listPath,
+		Carriers: handlers.Carriers{MCP: a, HTTP: endpoints}})
 	capability := func(name string) events.Capability {
 		return events.Capability{Name: "desk." + name, Effect: events.EffectWrite, Route: events.Route{NATS: &events.NATSRoute{Subject: "svc." + name}}}
 	}
 	for _, v := range []handlers.Version{
-		{Agent: events.AgentDefinition{Slug: "parent", Instructions: "parent", Model: "test/model", Subagents: []string{"child", "broken"}, Capabilities: []string{"desk.leak", "desk.fail"}, Events: handlers.CallEvents},
-			Capabilities: []events.Capability{capability("leak"), capability("fail")}},
+		{Agent: events.AgentDefinition{Slug: "parent", Instructions: "parent", Model: "test/model", Subagents: []string{"child", "broken"}, Capabilities: []string{"desk.leak", "desk.fail", "desk.page", "desk.tool"}, Events: handlers.CallEvents},
+			Capabilities: []events.Capability{capability("leak"), capability("fail"),
+				{Name: "desk.page", Effect: events.EffectWrite, Route: events.Route{HTTP: &events.HTTPRoute{Method: "POST", URL: refusing.URL}}},
+				{Name: "desk.tool", Effect: events.EffectWrite, Route: events.Route{MCP: &events.MCPRoute{Server: "s", Tool: "t"}}}}},
 		{Agent: events.AgentDefinition{Slug: "child", Instructions: "child", Model: "test/model"}},
 		{Agent: events.AgentDefinition{Slug: "broken", Instructions: "broken", Model: "test/model"}},
 	} {
@@ -364,6 +411,14 @@ func TestPlantedSecretsReachNobody(t *testing.T) {
 		}
 		verb(ok, "run", "list", "-o", form)
 	}
+	var started handlers.Admission
+	if said := a.command(conn.NATS(), 0, "child", a.plant("task")); json.Unmarshal([]byte(said[strings.Index(said, "{"):]), &started) != nil || started.Run == "" {
+		t.Errorf("a command with a file is answered %.300s", said)
+	}
+	verb(ok, "run", "watch", started.Run)
+	if said := a.command(conn.NATS(), 3, a.one(0), strings.Repeat(a.plant("task"), 10)); strings.Contains(said, `"run"`) {
+		t.Errorf("a command for no agent is answered %.300s", said)
+	}
 	key, err := events.KeyOfRun("default", run)
 	if err != nil {
 		t.Fatal(err)
@@ -401,6 +456,11 @@ func TestPlantedSecretsReachNobody(t *testing.T) {
 	a.look("metrics", page)
 	halt()
 	a.look("the process's log", []byte(logged.String()))
+	rows, err := os.ReadFile(listPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.look("the list of runs", rows)
 	conn.Close()
 	stop()
 	if err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
@@ -419,7 +479,7 @@ func TestPlantedSecretsReachNobody(t *testing.T) {
 	if a.summaries == 0 {
 		t.Error("no conversation was compacted")
 	}
-	for _, where := range []string{"model requests", "scripts", "public events", "command output", "metrics", "the process's log", "the server's files"} {
+	for _, where := range []string{"model requests", "scripts", "public events", "command output", "metrics", "the process's log", "the server's files", "answers of the API", "the list of runs"} {
 		if a.looked[where] == 0 {
 			t.Errorf("nothing was looked at in %s", where)
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/config"
-	"github.com/agentruntime/agentruntime/handlers"
 	"github.com/agentruntime/agentruntime/jetstream"
 )
 
@@ -122,7 +121,7 @@ func (t *tracked) Write(p []byte) (int, error) {
 func (a *app) complain(err error) {
 	text := err.Error()
 	if a.config != nil {
-		text = handlers.NewSecrets(a.config.Secrets()).Redact(text)
+		text = a.config.Redactor().Redact(text)
 	}
 	fmt.Fprintf(a.err, "agentruntime: %s\n", escape(text))
 	var denied *jetstream.PermissionError

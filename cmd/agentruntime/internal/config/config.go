@@ -43,6 +43,7 @@ type Config struct {
 	Providers map[string]Provider `yaml:"providers"` // by the name that definitions use
 	Currency  string              `yaml:"currency"`  // of all prices; USD
 	Requests  Requests            `yaml:"requests"`
+	Redact    Redact              `yaml:"redact"` // what is removed beside the secrets here
 	Policy    string              `yaml:"policy"` // file that says what namespaces may do; AGENTRUNTIME_POLICY; without one, whatever was granted
 
 	Named map[string]Secret    `yaml:"secrets"` // by the name that ${name} has
@@ -258,6 +259,9 @@ func (c *Config) Check() error {
 	if err := c.checkKeys(); err != nil {
 		return err
 	}
+	if err := c.Redact.check(); err != nil {
+		return err
+	}
 	switch c.Log.Level {
 	case "", "debug", "info", "warn", "error":
 	default:
@@ -279,7 +283,7 @@ func (c *Config) Connection(name string) jetstream.Config {
 }
 
 // Secrets returns the values that must not be shown anywhere, those that stand
-// in URLs among them.
+// in URLs and in the credential files of NATS among them.
 func (c *Config) Secrets() []string {
 	var list []string
 	add := func(s string) {
@@ -289,6 +293,9 @@ func (c *Config) Secrets() []string {
 	}
 	add(c.NATS.Password)
 	add(c.NATS.Token)
+	for _, s := range c.NATS.credentials() {
+		add(s)
+	}
 	for _, k := range c.Encryption.Keys {
 		add(k.Key)
 	}

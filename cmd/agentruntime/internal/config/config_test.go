@@ -83,6 +83,7 @@ func full() *config.Config {
 		Currency: "EUR",
 		Requests: config.Requests{PerCall: 3, PerRun: 200, Patience: 10 * time.Second, Fallback: 2 * time.Minute},
 		Policy:   "/etc/agentruntime/policy.yaml",
+		Redact:   config.Redact{Builtin: true, Patterns: []string{`\bACME-[0-9]{8}\b`}},
 		Named:    map[string]config.Secret{"desk": {KeyEnv: "DESK_TOKEN", Hosts: []string{"desk.internal"}, Gone: "DESK_TOKEN is not set"}},
 		MCP: map[string]config.MCPServer{
 			"files":   {Command: []string{"mcp-server-filesystem", "/srv/files"}, Env: map[string]string{"TOKEN": "${desk}"}, Dir: "/srv"},

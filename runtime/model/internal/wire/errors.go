@@ -175,13 +175,10 @@ func word(value json.RawMessage) string {
 	return ""
 }
 
-// text is the error for a reader: the message, cut if it is long, and the codes.
+// text is the error for a reader: the message and the codes. It is whole: what
+// quotes a secret is cut by those who redact it, afterwards.
 func (o errorObject) text() string {
-	const limit = 1000
 	text := o.message
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + "…"
-	}
 	for _, code := range []string{o.kind, o.code} {
 		if code != "" {
 			text += " [" + code + "]"
