@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -81,18 +80,14 @@ func (c *controller) mayAct() error {
 	return c.host.denied(c.host.policy().Agent(c.key().Namespace, run.Admitted.Agent, run.Parent != ""))
 }
 
-// authority is what a run's scripts have read and waited for under a claim.
+// authority is what a run's scripts have read under a claim.
 type authority struct {
 	store *store
 	read  atomic.Bool // a capability was asked that answers what is not trusted
-
-	mu     sync.Mutex
-	script string    // the call
-	since  time.Time // when it made its first callback
 }
 
-// reads notes that a capability has answered, or has not: the script is told
-// something of it.
+// reads notes that a capability was asked: whether it has answered or not, the
+// script is told something of it.
 func (a *authority) reads(c *events.Capability) {
 	if c.Untrusted {
 		a.read.Store(true)
@@ -103,14 +98,13 @@ func (a *authority) reads(c *events.Capability) {
 // what is not trusted. What was committed is in the fold.
 func (a *authority) untrusted() bool { return a.read.Load() || a.store.untrusted.Load() }
 
-// left returns for how long a script may go on, at most.
-func (a *authority) left(call string, now time.Time, timeout time.Duration) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.script != call {
-		a.script, a.since = call, now
+// left returns for how long the caller of a callback goes on, at most: until the
+// end of its script, where the context knows it.
+func (b *backend) left(ctx context.Context) time.Duration {
+	if end, known := runtime.ScriptEnd(ctx); known {
+		return time.Until(end)
 	}
-	return timeout - now.Sub(a.since)
+	return b.script
 }
 
 // scriptTimeout is how long a script of an agent may take.
@@ -122,8 +116,8 @@ func scriptTimeout(d *events.AgentDefinition) time.Duration {
 	return timeout
 }
 
-// defaultScriptTimeout is how long a callback waits for its turn when its agent
-// does not bound its scripts: executors end them after about as long.
+// defaultScriptTimeout bounds how long a call waits for its turn that is made by no
+// script, when its agent does not bound its scripts either.
 const defaultScriptTimeout = 30 * time.Second
 
 // pass lets a callback through: allowed, and within the limits of the capability.
@@ -135,18 +129,23 @@ func (b *backend) pass(ctx context.Context, c *runtime.Callback) (*limit.Permit,
 	}
 	name := c.Capability.Name
 	limits := b.host.policy().Limits(b.namespace, c.Capability)
-	left := b.authority.left(c.CallID, b.host.Now(), b.script)
+	left := b.left(ctx)
 	permit, err := b.host.Limits.Acquire(ctx, limit.Request{Key: limit.Key("capability", b.namespace, name), Name: "capability " + name, Limits: limits,
 		Namespace: b.run.ID, Patience: left - left/10})
 	if err != nil {
-		return nil, fmt.Errorf("%s was not called: %w", name, err)
+		return nil, notCalled(name, err)
 	}
 	// It may have waited, and the policy is that of the moment.
 	if err := b.authorize(c.Capability); err != nil {
-		permit.Release(limit.Outcome{})
+		permit.Release(limit.Outcome{NotMade: true})
 		return nil, err
 	}
 	return permit, nil
+}
+
+// notCalled is the error of a callback that was not sent.
+func notCalled(name string, err error) error {
+	return &runtime.CallbackError{Outcome: events.OutcomeSkipped, Err: fmt.Errorf("%s was not called: %w", name, err)}
 }
 
 // authorize refuses what the policy of the moment, or the definition of the run or
@@ -179,8 +178,9 @@ func outcomeOf(err error) string {
 
 // CodeStaleEpoch is the code of the error with which a capability service refuses
 // a request whose epoch is lower than one it has seen of the same run: that of
-// HTTP for a precondition that fails. A worker that is told so stops at once, as
-// when its own append is refused.
+// HTTP for a precondition that fails. A worker that is told so looks who has the
+// run: it stops at once when that is another one, as when its own append is
+// refused. Otherwise it is an error of the service like any other.
 const CodeStaleEpoch = "412"
 
 // StaleEpochError is a service's refusal of a worker that is not the newest one of
@@ -199,3 +199,22 @@ func (*StaleEpochError) FatalToolError() {}
 
 // Unwrap makes it a fence.
 func (*StaleEpochError) Unwrap() error { return events.ErrFenced }
+
+// fenced makes a refusal of the epoch a fence when the log knows of a newer claim
+// than that of this worker. The claim is looked up as the log's leader knows it.
+func (b *backend) fenced(ctx context.Context, name string, err error) error {
+	var refused *ServiceError
+	if !errors.As(err, &refused) || refused.Code != CodeStaleEpoch || ctx.Err() != nil {
+		return err
+	}
+	latest, failed := b.host.Latest(ctx, b.store.session.Key)
+	switch {
+	case failed != nil && ctx.Err() != nil:
+		return err
+	case failed != nil:
+		return &infrastructure{fmt.Errorf("%s refused epoch %d; look for a newer claim: %w", name, b.epoch, failed)}
+	case latest.At.Claim.ID != b.store.claim.ID:
+		return &StaleEpochError{name, b.epoch}
+	}
+	return err
+}

@@ -327,8 +327,11 @@ func TestACrashAnywhereLetsNothingLeave(t *testing.T) {
 
 func TestAServiceThatHasSeenANewerEpochStopsTheWorker(t *testing.T) {
 	w, worker := started(t, agent("desk.book"), runtimetest.RunJS("try desk.book {}\nreturn"), runtimetest.CompleteQuoting())
+	heir := w.Start(t.Context(), nil)
 	w.Services.Answer = func(_ string, header map[string]string, _ []byte) ([]byte, error) {
 		if header[handlers.HeaderEpoch] == "1" {
+			heir.Takeover()
+			heir.Settle()
 			return nil, &handlers.ServiceError{Code: handlers.CodeStaleEpoch, Description: "I have seen epoch 2"}
 		}
 		return []byte(`1`), nil

@@ -95,7 +95,7 @@ func (b *backend) send(ctx context.Context, c *runtime.Callback, header map[stri
 	if c.Capability.Timeout != "" {
 		var err error
 		if timeout, err = time.ParseDuration(c.Capability.Timeout); err != nil || timeout <= 0 {
-			return nil, fmt.Errorf("%s: its timeout %q is not a positive duration", name, c.Capability.Timeout)
+			return nil, notCalled(name, fmt.Errorf("its timeout %q is not a positive duration", c.Capability.Timeout))
 		}
 	}
 	permit, err := b.pass(ctx, c)
@@ -105,6 +105,7 @@ func (b *backend) send(ctx context.Context, c *runtime.Callback, header map[stri
 	}
 	defer permit.Release(limit.Outcome{})
 	if err := b.hold.alive(); err != nil {
+		permit.Release(limit.Outcome{NotMade: true})
 		return nil, err
 	}
 	began := b.host.Now()
@@ -115,7 +116,15 @@ func (b *backend) send(ctx context.Context, c *runtime.Callback, header map[stri
 	for c.Again && errors.Is(err, ErrNoService) && b.host.Pause(call, againPause) == nil {
 		answer, err = b.carry(call, request)
 	}
-	b.authority.reads(c.Capability)
+	if !errors.Is(err, ErrNoService) {
+		b.authority.reads(c.Capability)
+	}
+	err = b.fenced(ctx, name, err)
+	var stop runtime.FatalToolError
+	if errors.As(err, &stop) {
+		b.host.Meter.CallMade(name, "stale", b.host.Now().Sub(began))
+		return nil, err
+	}
 	answer, attached, bad := ReadAnswer(answer)
 	out, outcome, err := b.read(name, timeout, answer, err)
 	if err == nil {
@@ -161,8 +170,6 @@ func (b *backend) read(name string, timeout time.Duration, answer []byte, err er
 	switch {
 	case errors.Is(err, ErrNoService):
 		return nil, "no_service", &runtime.CallbackError{Outcome: events.OutcomeSkipped, Err: fmt.Errorf("%s was not called: %w", name, b.masked(err))}
-	case errors.As(err, &refused) && refused.Code == CodeStaleEpoch:
-		return nil, "stale", &StaleEpochError{name, b.epoch}
 	case errors.As(err, &refused):
 		return nil, "error", fmt.Errorf("%s failed: %s", name, bounded(b.host.Redactor.Redact(refused.Error()), maxErrorText))
 	case errors.Is(err, ErrTooLarge):

@@ -218,7 +218,7 @@ func isCapabilityName(name string) bool {
 // isLiteralSubject accepts a subject that a request can be sent to and that is
 // not one of the service's own.
 func isLiteralSubject(s string) bool {
-	if s == "" || strings.HasPrefix(s, "$") || strings.HasPrefix(s, "agent.") || strings.ContainsAny(s, " \t\r\n*>") {
+	if s == "" || strings.HasPrefix(s, "$") || strings.HasPrefix(s, "agent.") || strings.HasPrefix(s, "_INBOX.") || strings.ContainsAny(s, " \t\r\n*>") {
 		return false
 	}
 	return !strings.HasPrefix(s, ".") && !strings.HasSuffix(s, ".") && !strings.Contains(s, "..")

@@ -230,6 +230,9 @@ func ReadAnswer(answer []byte) (value []byte, attached []AnsweredFile, err error
 	if err := json.Unmarshal(members[memberFiles], &attached); err != nil {
 		return answer, nil, fmt.Errorf("%s is no list of files: %w", memberFiles, err)
 	}
+	if len(attached) > runtime.MaxAttachments {
+		return answer, nil, fmt.Errorf("%s has %d files, a call attaches at most %d", memberFiles, len(attached), runtime.MaxAttachments)
+	}
 	for i, f := range attached {
 		if (len(f.Data) == 0) == (f.Ref == "") {
 			return answer, nil, fmt.Errorf("%s[%d] must have exactly one of data and ref, and not be empty", memberFiles, i)
@@ -244,9 +247,10 @@ func ReadAnswer(answer []byte) (value []byte, attached []AnsweredFile, err error
 }
 
 // attach adds the files of an answer to the result of the call, those of stored
-// bytes once all of them are read. The first one that is refused is the error.
+// bytes once all of them are read, which ends where there are more bytes than a
+// call may attach. The first one that is refused is the error.
 func (b *backend) attach(ctx context.Context, c *runtime.Callback, attached []AnsweredFile) error {
-	whole := make([]runtime.Attachment, len(attached))
+	whole, total := make([]runtime.Attachment, len(attached)), 0
 	for i, f := range attached {
 		data := f.Data
 		if f.Ref != "" {
@@ -254,6 +258,9 @@ func (b *backend) attach(ctx context.Context, c *runtime.Callback, attached []An
 			if data, err = b.host.given(ctx, b.store.session.Key, f.Ref); err != nil {
 				return fmt.Errorf("the file %q: %w", f.Name, err)
 			}
+		}
+		if total += len(data); len(data) > runtime.MaxAttachment || total > runtime.MaxAttachmentBytes {
+			return fmt.Errorf("the file %q: a call attaches at most %d bytes in one file, and %d in all", f.Name, runtime.MaxAttachment, runtime.MaxAttachmentBytes)
 		}
 		whole[i] = runtime.Attachment{Name: f.Name, MediaType: f.MediaType, Data: data}
 	}

@@ -36,7 +36,7 @@ func checkRoute(c *events.Capability, wrong func(field, format string, args ...a
 		wrong("route", "must be one of nats with a subject, mcp with a server and a tool, http with a method and a url")
 	case c.Route.NATS != nil:
 		if !isLiteralSubject(c.Route.NATS.Subject) {
-			wrong("route.nats.subject", "%q must be a literal subject, outside agent. and $", c.Route.NATS.Subject)
+			wrong("route.nats.subject", "%q must be a literal subject, outside agent., _INBOX. and $", c.Route.NATS.Subject)
 		}
 	case c.Route.MCP != nil:
 		if !IsServerName(c.Route.MCP.Server) {

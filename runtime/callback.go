@@ -195,6 +195,16 @@ func doneOf(index int, output json.RawMessage, err error) events.CallbackDone {
 	return done
 }
 
+// notSent reports whether an error says that a callback was not sent.
+func notSent(err error) bool {
+	var typed *CallbackError
+	if errors.As(err, &typed) {
+		return typed.Outcome == events.OutcomeSkipped
+	}
+	var denied *DeniedError
+	return errors.As(err, &denied)
+}
+
 // noteAnswer remembers whether the script was told what is not to be trusted, and
 // what it was denied.
 func (h *callbacks) noteAnswer(c *events.Capability, err error) {
@@ -203,7 +213,7 @@ func (h *callbacks) noteAnswer(c *events.Capability, err error) {
 	var denied *DeniedError
 	if errors.As(err, &denied) {
 		h.denials = append(h.denials, denied.Error())
-	} else if c.Untrusted {
+	} else if c.Untrusted && !notSent(err) {
 		h.untrusted = true
 	}
 }

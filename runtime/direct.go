@@ -108,8 +108,7 @@ func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapabi
 	made := &Callback{CallID: call.ID, Capability: c.Capability, Input: call.Arguments, Attach: host.attach, Direct: true}
 	output, err := c.checked(l.callOnce(ctx, made, again))
 	var typed *CallbackError
-	var denied *DeniedError
-	l.untrusted = c.Untrusted && !errors.As(err, &denied)
+	l.untrusted = c.Untrusted && !notSent(err)
 	switch {
 	case errors.As(err, &typed) && typed.Outcome == events.OutcomeUnknown && c.Effect != events.EffectRead && ctx.Err() == nil:
 		return outcome{events.OutcomeUnknown, "Unknown outcome. " + typed.Error()}, nil
@@ -136,7 +135,7 @@ func (l *loop) callOnce(ctx context.Context, c *Callback, again bool) (json.RawM
 	inquirer, asks := l.in.Backend.(Inquirer)
 	switch {
 	case c.Capability.Effect.Repeatable():
-		return l.in.Backend.Call(ctx, c)
+		return l.callAgain(ctx, c)
 	case c.Capability.Status != nil && asks:
 		status, err := inquirer.Status(ctx, c)
 		var fatal FatalToolError

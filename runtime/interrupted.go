@@ -105,6 +105,17 @@ func (l *loop) resolve(ctx context.Context, journal Journal, callID string, list
 	return nil
 }
 
+// callAgain makes a callback that an earlier attempt dispatched once more. When it
+// is not sent now, what the first one did stays unknown, unless it could do
+// nothing.
+func (l *loop) callAgain(ctx context.Context, c *Callback) (json.RawMessage, error) {
+	output, err := l.in.Backend.Call(ctx, c)
+	if notSent(err) && c.Capability.Effect != events.EffectRead {
+		err = &CallbackError{events.OutcomeUnknown, errors.New("Known: the worker that was to call " + c.Capability.Name + " stopped before its answer was stored, and the call was not made again (" + err.Error() + "). Not known: whether the first one was made, and what it did. Do not simply repeat it: first find out, by reading, what is there.")}
+	}
+	return output, err
+}
+
 // findOut returns what became of a callback, or nil when that stays unknown. An
 // error stops the attempt.
 func (l *loop) findOut(ctx context.Context, callID string, c *projector.Callback) (*events.CallbackDone, error) {
@@ -119,7 +130,7 @@ func (l *loop) findOut(ctx context.Context, callID string, c *projector.Callback
 	inquirer, asks := l.in.Backend.(Inquirer)
 	switch {
 	case c.Effect == events.EffectIdempotent && len(c.Input) > 0:
-		output, err = capability.checked(l.in.Backend.Call(ctx, callback))
+		output, err = capability.checked(l.callAgain(ctx, callback))
 		done.Resolved = events.ResolvedAgain
 	case capability.Status != nil && asks:
 		var status *CallbackStatus
@@ -148,7 +159,7 @@ func (l *loop) findOut(ctx context.Context, callID string, c *projector.Callback
 	}
 	told := doneOf(c.Index, output, err)
 	told.Resolved = done.Resolved
-	if told.Outcome == events.OutcomeUnknown || told.Outcome == events.OutcomeSkipped {
+	if told.Outcome == events.OutcomeUnknown {
 		return nil, nil // the first one may have taken effect
 	}
 	return &told, nil

@@ -35,7 +35,8 @@ type Script struct {
 	Bindings []string // capability names, dotted
 
 	// Call serves one callback; it may be called concurrently. An error
-	// becomes an exception in the script.
+	// becomes an exception in the script. Its context is one of WithScriptEnd,
+	// where the executor bounds the script's time.
 	Call func(ctx context.Context, name string, input json.RawMessage) (json.RawMessage, error)
 
 	// Attach takes a file that the script adds to its result; it may be called
@@ -43,6 +44,21 @@ type Script struct {
 	Attach func(a Attachment) error
 
 	Limits ScriptLimits
+}
+
+type scriptEnd struct{}
+
+// WithScriptEnd tells callbacks when their script ends at the latest. It ends
+// nothing: whoever ends the script does.
+func WithScriptEnd(ctx context.Context, end time.Time) context.Context {
+	return context.WithValue(ctx, scriptEnd{}, end)
+}
+
+// ScriptEnd returns when the script of a callback ends at the latest, as far as
+// its executor has told.
+func ScriptEnd(ctx context.Context) (time.Time, bool) {
+	end, known := ctx.Value(scriptEnd{}).(time.Time)
+	return end, known
 }
 
 // ScriptLimits bound one script. Zero is the executor's default.

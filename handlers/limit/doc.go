@@ -30,6 +30,16 @@
 // free for a namespace that asks for nothing. What does not divide goes to each
 // in turn.
 //
+// Tokens are divided by how many each namespace has had: next is the one that has
+// had the fewest, and a namespace that asked for nothing for a while has saved
+// nothing by it. A request that does not fit yet keeps the tokens that are there
+// from everything that comes after it, in its namespace and in those whose turn is
+// later, at every worker: small ones overtake a large one only where there is
+// enough for both. What is larger than a bucket waits until that is full.
+//
+// What was let through and never made, because whoever asked had left or was
+// denied meanwhile, is given back.
+//
 // # Limits that prove too high
 //
 // A provider that refuses a request because of its limits (429) lowers them for

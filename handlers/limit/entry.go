@@ -48,6 +48,8 @@ type Entry struct {
 	Cut      time.Time           `json:"cut,omitzero"`      // when the limits were lowered last
 	Blocked  time.Time           `json:"blocked,omitzero"`  // nobody asks before
 	Turn     int                 `json:"turn,omitempty"`    // counts what was let through
+	Taken    map[string]int64    `json:"taken,omitempty"`   // tokens of the namespaces that have had more than Served
+	Served   int64               `json:"served,omitempty"`  // tokens that the namespace had which was let through last
 	Workers  map[string]Presence `json:"workers,omitempty"` // by name and incarnation
 }
 
@@ -59,9 +61,10 @@ type Presence struct {
 
 // Space is what a worker has of one namespace.
 type Space struct {
-	Held    int   `json:"held,omitempty"`
-	Waiting int   `json:"waiting,omitempty"`
-	Tokens  int64 `json:"tokens,omitempty"` // of those that wait
+	Held    int       `json:"held,omitempty"`
+	Waiting int       `json:"waiting,omitempty"`
+	First   int64     `json:"first,omitempty"` // tokens of the first that waits, where tokens are limited
+	Since   time.Time `json:"since,omitzero"`  // when it became the first
 }
 
 // Bucket fills evenly, up to what burst of it is allowed, and may be in debt.
@@ -129,6 +132,7 @@ type Ask struct {
 	Held    map[string]int // requests under way, by namespace
 	Waiting []Waiting      // the first come first
 	Spent   int64          // tokens beyond those that were asked for; negative: fewer
+	Unmade  int            // requests that were let through and never made
 }
 
 // Take lets through what may be, and notes what the worker says of itself. It
@@ -144,27 +148,34 @@ func (e *Entry) Take(l Limits, a *Ask) []time.Duration {
 	if e.Workers == nil {
 		e.Workers = make(map[string]Presence)
 	}
-	spaces := make(map[string]Space)
+	spaces, since := make(map[string]Space), make(map[string]time.Time)
 	for ns, n := range a.Held {
 		spaces[ns] = Space{Held: n}
 	}
 	for _, w := range a.Waiting {
 		s := spaces[w.Namespace]
-		s.Waiting, s.Tokens = s.Waiting+1, s.Tokens+w.Tokens
+		if s.Waiting++; s.Waiting == 1 && l.TokensPerMinute > 0 {
+			if s.First, s.Since = w.Tokens, e.Workers[a.Worker].Spaces[w.Namespace].Since; s.Since.IsZero() {
+				s.Since = a.Now
+			}
+			since[w.Namespace] = s.Since
+		}
 		spaces[w.Namespace] = s
 	}
 	e.Workers[a.Worker] = Presence{a.Now.Add(a.TTL), spaces}
+	e.Requests.Lacks = max(0, e.Requests.Lacks-float64(a.Unmade))
 	if l.TokensPerMinute > 0 {
 		e.Tokens.Lacks = max(0, e.Tokens.Lacks+float64(a.Spent))
 	}
 	g := e.grantor(l, a.Now)
 	waits := make([]time.Duration, len(a.Waiting))
-	for i, w := range a.Waiting {
+	try := func(i int) bool {
+		w := a.Waiting[i]
 		if waits[i] = g.wait(w); waits[i] > 0 {
-			continue
+			return false
 		}
 		s := spaces[w.Namespace]
-		s.Held, s.Waiting, s.Tokens = s.Held+1, s.Waiting-1, s.Tokens-w.Tokens
+		s.Held, s.Waiting = s.Held+1, s.Waiting-1
 		spaces[w.Namespace] = s
 		e.Turn++
 		if l.RequestsPerMinute > 0 {
@@ -173,12 +184,35 @@ func (e *Entry) Take(l Limits, a *Ask) []time.Duration {
 		if l.TokensPerMinute > 0 {
 			e.Tokens.Lacks += float64(w.Tokens)
 		}
+		return true
+	}
+	if l.TokensPerMinute > 0 {
+		e.shareTokens(a, g, since, try)
+		first(spaces, since, a.Waiting, waits)
+	} else {
+		for i := range a.Waiting {
+			try(i)
+		}
 	}
 	maps.DeleteFunc(spaces, func(_ string, s Space) bool { return s == Space{} })
 	if len(spaces) == 0 {
 		delete(e.Workers, a.Worker)
 	}
 	return waits
+}
+
+// first notes which requests are the first that still wait.
+func first(spaces map[string]Space, since map[string]time.Time, waiting []Waiting, waits []time.Duration) {
+	for ns, s := range spaces {
+		s.First, s.Since = 0, time.Time{}
+		for i, w := range waiting {
+			if w.Namespace == ns && waits[i] > 0 {
+				s.First, s.Since = w.Tokens, since[ns]
+				break
+			}
+		}
+		spaces[ns] = s
+	}
 }
 
 // grantor lets requests through, each namespace its share.
@@ -190,16 +224,19 @@ type grantor struct {
 	allowed  map[string]int // by namespace
 	ahead    int            // requests that must wait before the next that must
 	before   float64        // tokens of these
+
+	kept      float64 // tokens for what does not fit yet
+	elsewhere float64 // tokens for what other workers let through before
 }
 
 func (e *Entry) grantor(l Limits, now time.Time) *grantor {
 	all := make(map[string]Space)
-	held, waiting, tokens := 0, 0, int64(0)
+	held, waiting := 0, 0
 	for _, p := range e.Workers {
 		for ns, s := range p.Spaces {
 			t := all[ns]
-			all[ns] = Space{t.Held + s.Held, t.Waiting + s.Waiting, t.Tokens + s.Tokens}
-			held, waiting, tokens = held+s.Held, waiting+s.Waiting, tokens+s.Tokens
+			all[ns] = Space{Held: t.Held + s.Held, Waiting: t.Waiting + s.Waiting}
+			held, waiting = held+s.Held, waiting+s.Waiting
 		}
 	}
 	g := &grantor{limits: l, blocked: e.Blocked.Sub(now), allowed: make(map[string]int)}
@@ -211,12 +248,6 @@ func (e *Entry) grantor(l Limits, now time.Time) *grantor {
 	}
 	if l.TokensPerMinute > 0 {
 		g.tokens = e.Tokens.level(l.TokensPerMinute, now)
-		if each := float64(tokens) / float64(max(1, waiting)); each > 0 && g.tokens < float64(tokens) {
-			most = min(most, max(0, int(g.tokens/each)))
-			if most == 0 && g.tokens > 0 {
-				most = 1
-			}
-		}
 	}
 	if l.Concurrent > 0 {
 		most = min(most, max(0, l.Concurrent-held))
@@ -247,8 +278,7 @@ func (g *grantor) wait(w Waiting) time.Duration {
 	if g.limits.RequestsPerMinute > 0 && g.requests < 1 {
 		fits = false
 	}
-	// What is larger than the bucket goes through when that is full.
-	if g.limits.TokensPerMinute > 0 && g.tokens < min(float64(w.Tokens), size(g.limits.TokensPerMinute)) {
+	if g.limits.TokensPerMinute > 0 && g.tokens < g.kept+g.elsewhere+g.need(w.Tokens) {
 		fits = false
 	}
 	if fits {
@@ -263,10 +293,15 @@ func (g *grantor) wait(w Waiting) time.Duration {
 		wait = max(wait, minutes((float64(g.ahead)-g.requests)/n))
 	}
 	if n := float64(g.limits.TokensPerMinute); n > 0 {
-		need := min(float64(w.Tokens), size(g.limits.TokensPerMinute))
-		wait = max(wait, minutes((g.before-float64(w.Tokens)+need-g.tokens)/n))
+		wait = max(wait, minutes((g.elsewhere+g.before-float64(w.Tokens)+g.need(w.Tokens)-g.tokens)/n))
 	}
 	return wait
+}
+
+// need is how many tokens must be in the bucket for a request: what is larger than
+// the bucket goes through when that is full.
+func (g *grantor) need(tokens int64) float64 {
+	return min(float64(tokens), size(g.limits.TokensPerMinute))
 }
 
 func minutes(n float64) time.Duration {

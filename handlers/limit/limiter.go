@@ -80,6 +80,7 @@ type Outcome struct {
 	Tokens     int64 // that it took; 0 when it is not known
 	Refused    bool  // because of the other side's limits
 	RetryAfter time.Duration
+	NotMade    bool // it never was: what it was given for the minute is given back
 }
 
 // Acquire waits until the request may be made. The error is an *Error, or the
@@ -151,7 +152,11 @@ func (p *Permit) Release(o Outcome) {
 	if pool.held[p.namespace]--; pool.held[p.namespace] == 0 {
 		delete(pool.held, p.namespace)
 	}
-	if o.Tokens > 0 {
+	switch {
+	case o.NotMade:
+		pool.unmade++
+		pool.spent -= p.tokens
+	case o.Tokens > 0:
 		pool.spent += o.Tokens - p.tokens
 	}
 	if o.Refused {
@@ -160,6 +165,6 @@ func (p *Permit) Release(o Outcome) {
 			m.LimitRefused(pool.name)
 		}
 	}
-	pool.fresh = pool.fresh || o.Refused || pool.limits.Concurrent > 0
+	pool.fresh = pool.fresh || o.Refused || o.NotMade || pool.limits.Concurrent > 0
 	pool.stir()
 }

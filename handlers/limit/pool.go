@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -25,6 +26,7 @@ type pool struct {
 	waiting    []*waiter
 	held       map[string]int
 	spent      int64 // tokens beyond what was asked for, and not yet told
+	unmade     int   // requests that were let through and never made, not yet told
 	refused    bool  // not yet told
 	retryAfter time.Duration
 	fresh      bool // there is something to say or to ask that is worth an exchange
@@ -77,7 +79,7 @@ func (p *pool) leave(w *waiter, cause error) error {
 	case i < 0 && cause == nil:
 		return w.err
 	case i < 0 && w.err == nil:
-		(&Permit{p, w.Namespace, w.Tokens}).Release(Outcome{})
+		(&Permit{p, w.Namespace, w.Tokens}).Release(Outcome{NotMade: true})
 	}
 	if cause != nil {
 		return cause
@@ -124,14 +126,14 @@ func (p *pool) run() {
 // when nothing is under way.
 func (p *pool) round() time.Duration {
 	p.mu.Lock()
-	idle := len(p.waiting) == 0 && len(p.held) == 0 && p.spent == 0 && !p.refused
+	idle := len(p.waiting) == 0 && len(p.held) == 0 && p.spent == 0 && p.unmade == 0 && !p.refused
 	if idle && (!p.entry.has(p.limiter.Worker) || time.Now().Before(p.away)) {
 		p.running, p.fresh = false, false
 		p.mu.Unlock()
 		return -1
 	}
 	now := time.Now()
-	ask := Ask{Worker: p.limiter.Worker, Now: now, TTL: p.ttl(), Held: make(map[string]int), Spent: p.spent}
+	ask := Ask{Worker: p.limiter.Worker, Now: now, TTL: p.ttl(), Held: make(map[string]int), Spent: p.spent, Unmade: p.unmade}
 	for ns, n := range p.held {
 		ask.Held[ns] = n
 	}
@@ -140,7 +142,7 @@ func (p *pool) round() time.Duration {
 		ask.Waiting = append(ask.Waiting, w.Waiting)
 	}
 	refused, retryAfter, limits, fresh := p.refused, p.retryAfter, p.limits, p.fresh
-	p.fresh, p.refused, p.retryAfter, p.spent = false, false, 0, 0
+	p.fresh, p.refused, p.retryAfter, p.spent, p.unmade = false, false, 0, 0, 0
 	p.mu.Unlock()
 
 	say := func(e *Entry, l Limits) []time.Duration {
@@ -149,7 +151,7 @@ func (p *pool) round() time.Duration {
 		}
 		return e.Take(l, &ask)
 	}
-	waits, err := p.exchange(limits, say, fresh || refused || ask.Spent != 0 || now.Sub(p.told) >= p.ttl()/3, fresh)
+	waits, err := p.exchange(limits, say, fresh || refused || ask.Spent != 0 || ask.Unmade != 0 || now.Sub(p.told) >= p.ttl()/3, fresh)
 	if err != nil {
 		// The share of this worker is its own for a while.
 		waits = say(&p.alone, limits.part(1, max(1, p.workers)))
@@ -277,6 +279,7 @@ func (p *pool) seen(e Entry) {
 
 func (e *Entry) clone() Entry {
 	next := *e
+	next.Taken = maps.Clone(e.Taken)
 	next.Workers = make(map[string]Presence, len(e.Workers))
 	for name, p := range e.Workers {
 		next.Workers[name] = p // replaced as a whole, never changed
@@ -294,7 +297,8 @@ func (p *pool) settle(asked []*waiter, waits []time.Duration) time.Duration {
 		at := slices.Index(p.waiting, w)
 		switch {
 		case waits[i] == 0 && at < 0:
-			p.fresh = true // it has left: what was let through is given back
+			// It has left: what was let through is given back.
+			p.fresh, p.unmade, p.spent = true, p.unmade+1, p.spent-w.Tokens
 			continue
 		case waits[i] == 0:
 			p.held[w.Namespace]++

@@ -35,6 +35,9 @@ type Rules struct {
 	Capabilities []string `yaml:"capabilities"` // that scripts may call
 	Egress       Egress   `yaml:"egress"`       // whether those marked egress are among them; deny
 
+	// Routes bound where capabilities lead; nil: anywhere.
+	Routes *Routes `yaml:"routes"`
+
 	// Limits bound capabilities beyond what their own definitions say, by
 	// pattern. Each that fits counts, for each capability by itself.
 	Limits map[string]Limits `yaml:"limits"`
@@ -59,7 +62,7 @@ const (
 // Denial is something that a policy does not allow.
 type Denial struct {
 	Namespace string
-	What      string // agent, subagent, model, capability or egress
+	What      string // agent, subagent, model, capability, route or egress
 	Name      string
 }
 
@@ -83,8 +86,15 @@ func (p *Policy) Check() error {
 			patterns []string
 		}{{"agents", r.Agents}, {"subagents", r.Subagents}, {"models", r.Models}, {"capabilities", r.Capabilities}, {"limits", slices.Sorted(maps.Keys(r.Limits))}} {
 			for _, pattern := range list.patterns {
-				if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+				if !isPattern(pattern) {
 					errs = append(errs, fmt.Errorf("%s.%s: %q is no pattern", at, list.name, pattern))
+				}
+			}
+		}
+		for name, patterns := range r.Routes.lists() {
+			for _, pattern := range patterns {
+				if !isPattern(pattern) {
+					errs = append(errs, fmt.Errorf("%s.routes.%s: %q is no pattern", at, name, pattern))
 				}
 			}
 		}
@@ -158,7 +168,7 @@ func (p *Policy) Capability(namespace string, c *events.Capability, untrusted bo
 	case c.Egress && r.Egress != EgressAllow && (r.Egress != EgressUntilUntrusted || untrusted):
 		return &Denial{namespace, "egress", c.Name}
 	}
-	return nil
+	return p.Route(namespace, c)
 }
 
 // Limits returns how a capability is limited in a namespace: the strictest of its

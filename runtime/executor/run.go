@@ -50,8 +50,9 @@ func (p *Process) Execute(ctx context.Context, s *Script) (*Result, error) {
 	if limit := or(p.factory.MaxCode, defaultCode); len(s.Code) > limit {
 		return nil, &Error{Kind: loop.ScriptSyntax, Message: fmt.Sprintf("the script has %d bytes, more than %d", len(s.Code), limit)}
 	}
-	callbacks, cancel := context.WithCancel(ctx)
-	r := &run{process: p, script: s, limits: p.factory.limits(s.Limits), timeout: or(s.Limits.Timeout, or(p.factory.Timeout, defaultTimeout)), parent: ctx, ctx: callbacks, open: make(map[int]string)}
+	timeout := or(s.Limits.Timeout, or(p.factory.Timeout, defaultTimeout))
+	callbacks, cancel := context.WithCancel(loop.WithScriptEnd(ctx, time.Now().Add(timeout)))
+	r := &run{process: p, script: s, limits: p.factory.limits(s.Limits), timeout: timeout, parent: ctx, ctx: callbacks, open: make(map[int]string)}
 	r.budget.left = r.limits.Logs + noteBytes
 	p.wire.max = r.limits.fromChild()
 	timer := time.AfterFunc(r.timeout, r.timeOut)
