@@ -54,6 +54,21 @@ func (e *NotMadeError) Is(target error) bool { return target == ErrNoService }
 
 func (e *NotMadeError) Unwrap() error { return e.Err }
 
+// HeaderStaleEpoch is the header of an HTTP endpoint's 412 that says that the request
+// comes from a stale worker: the endpoint has seen a higher HeaderEpoch of the run.
+// Many services answer 412 to a condition of their own, so the status alone is an
+// error like others.
+const HeaderStaleEpoch = "Agent-Stale-Epoch"
+
+// OrdinaryCode returns the code of an error of a protocol whose numbers are its own,
+// so that none of them is read as CodeStaleEpoch.
+func OrdinaryCode(code string) string {
+	if code == CodeStaleEpoch {
+		return "error " + code
+	}
+	return code
+}
+
 // ErrTooLarge means that a request was carried out and that its answer is larger
 // than MaxAnswer.
 var ErrTooLarge = errors.New("the answer is too large")

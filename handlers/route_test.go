@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"encoding/json"
 	"errors"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -57,30 +58,78 @@ func TestARouteThatCannotWorkIsRefusedAtItsField(t *testing.T) {
 	}
 }
 
-// FuzzURLTemplate holds that no input moves a request to another host or path.
+// FuzzURLTemplate holds that no input moves a request to another host or path, whatever
+// stands around the placeholders.
 func FuzzURLTemplate(f *testing.F) {
-	for _, s := range []string{"a", "..", "/", "%2e%2e", "\u2028", "a@b:1", "?x#y", "{id}"} {
-		f.Add(s)
+	for _, s := range []string{"a", "..", ".", "/", "%2e%2e", "2e", "e", "\u2028", "a@b:1", "?x#y", "{id}", ";"} {
+		f.Add(s, "")
+		f.Add(s, s)
 	}
-	template, err := handlers.ParseURLTemplate("https://a.example/desks/{id}/seat?who={id}&n=1")
-	if err != nil {
-		f.Fatal(err)
+	texts := []string{"{id}/seat?who={id}&n=1", "{id}{to}/seat", "{id}.", ".{id}", ".{id}/seat", "%2e{id}", "{id}%2E/seat", "{id};v={to}/seat", "x{id}?{to}", "{to}/{id}", "{id}-{to}.json"}
+	var templates []*handlers.URLTemplate
+	for _, text := range texts {
+		template, err := handlers.ParseURLTemplate("https://a.example/desks/" + text)
+		if err != nil {
+			f.Fatal(err)
+		}
+		templates = append(templates, template)
 	}
-	f.Fuzz(func(t *testing.T, id string) {
-		input, err := json.Marshal(map[string]string{"id": id, "rest": "x"})
+	f.Fuzz(func(t *testing.T, id, to string) {
+		input, err := json.Marshal(map[string]string{"id": id, "to": to})
 		if err != nil {
 			t.Fatal(err)
 		}
-		address, rest, err := template.Expand(input)
-		if err != nil {
-			return
-		}
-		value := strings.TrimSuffix(strings.TrimPrefix(address, "https://a.example/desks/"), "&n=1")
-		path, query, ok := strings.Cut(value, "/seat?who=")
-		if !ok || path != query || path == "" || path == "." || path == ".." || strings.ContainsAny(path, "/?#&@: {}\\") || string(rest) != `{"rest":"x"}` {
-			t.Errorf("%q makes %s with the rest %s", id, address, rest)
+		for i, template := range templates {
+			address, _, err := template.Expand(input)
+			if err != nil {
+				continue
+			}
+			u, err := url.Parse(address)
+			if err != nil {
+				t.Fatalf("%s with %q and %q makes %s: %v", texts[i], id, to, address, err)
+			}
+			plain := strings.NewReplacer("{id}", "v", "{to}", "v").Replace(texts[i])
+			path, query, _ := strings.Cut(plain, "?")
+			if u.Host != "a.example" || u.Fragment != "" || strings.Count(u.EscapedPath(), "/") != strings.Count("/desks/"+path, "/") || strings.Count(u.RawQuery, "&") != strings.Count(query, "&") ||
+				strings.Count(address, "?") != strings.Count(plain, "?") || strings.ContainsAny(address, "#@ {}\\") {
+				t.Errorf("%s with %q and %q makes %s", texts[i], id, to, address)
+			}
+			if resolved := u.JoinPath().EscapedPath(); strings.Count(resolved, "/") != strings.Count(u.EscapedPath(), "/") {
+				t.Errorf("%s with %q and %q makes %s, which leads to %s", texts[i], id, to, address, resolved)
+			}
 		}
 	})
+}
+
+func TestNoInputMakesAStepInThePath(t *testing.T) {
+	for _, c := range [][2]string{
+		{"https://a.example/v1/users/{a}{b}/items", `{"a":".","b":"."}`},
+		{"https://a.example/v1/{a}./items", `{"a":"."}`},
+		{"https://a.example/v1/.{a}", `{"a":"."}`},
+		{"https://a.example/v1/%2e{a}/items", `{"a":"."}`},
+		{"https://a.example/v1/{a}%2E/items?q=/", `{"a":"."}`},
+		{"https://a.example/v1/{a};v=1/items", `{"a":".."}`},
+	} {
+		template, err := handlers.ParseURLTemplate(c[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := template.Expand(json.RawMessage(c[1])); err == nil {
+			t.Errorf("%s with %s is %s", c[0], c[1], got)
+		}
+	}
+	for _, text := range []string{"https://a.example/v1/../x", "https://a.example/v1/%2e%2E/{a}", "https://a.example/%{a}", "https://a.example/%2{a}", "https://a.example/x?q=%{a}"} {
+		if _, err := handlers.ParseURLTemplate(text); err == nil {
+			t.Errorf("%s is taken as a template", text)
+		}
+	}
+	template, err := handlers.ParseURLTemplate("https://a.example/v1/{a}{b}?q={a}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := template.Expand(json.RawMessage(`{"a":"..","b":"x"}`)); got != "https://a.example/v1/..x?q=.." || err != nil {
+		t.Errorf("a name that begins with dots: %s, %v", got, err)
+	}
 }
 
 func TestAWorkerWithoutACarrierMakesNoRequest(t *testing.T) {

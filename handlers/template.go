@@ -13,7 +13,7 @@ import (
 
 // URLTemplate is an absolute URL with placeholders {name} in its path and its
 // query, as RFC 6570 level 1 has them. No value can change the host, add a
-// segment to the path or a parameter to the query.
+// segment to the path or a parameter to the query, or step up in the path.
 type URLTemplate struct {
 	parts []urlPart
 }
@@ -36,8 +36,11 @@ func ParseURLTemplate(s string) (*URLTemplate, error) {
 	for {
 		text, after, found := strings.Cut(rest, "{")
 		query = query || strings.Contains(text, "?")
-		if strings.Contains(text, "}") {
+		switch {
+		case strings.Contains(text, "}"):
 			return nil, errors.New("has a } without its {")
+		case !isEncoded(text):
+			return nil, errors.New("has a % without two hexadecimal digits")
 		}
 		plain += text
 		if !found {
@@ -63,10 +66,40 @@ func ParseURLTemplate(s string) (*URLTemplate, error) {
 		return nil, errors.New("must not have a user or a password: use a header with a secret of the worker's configuration")
 	case strings.Contains(plain, "#"):
 		return nil, errors.New("must not have a fragment, which is never sent")
+	case hasStep(plain):
+		return nil, errors.New("must not have the steps . and .. in its path")
 	case strings.ContainsAny(plain, " \t\r\n\"<>\\^`|") || !isASCII(plain):
 		return nil, errors.New("must be ASCII, with other characters percent-encoded")
 	}
 	return t, nil
+}
+
+// hasStep reports whether a segment of a URL's path leads elsewhere than into itself:
+// . or .., as they are or percent-encoded, and with what follows a semicolon, which
+// some servers cut off.
+func hasStep(address string) bool {
+	_, rest, _ := strings.Cut(address, "://")
+	path, _, _ := strings.Cut(rest, "?")
+	for i, segment := range strings.Split(path, "/") {
+		if strings.Contains(segment, "%") {
+			decoded, err := url.PathUnescape(segment)
+			if err != nil {
+				return true
+			}
+			segment = decoded
+		}
+		if segment, _, _ = strings.Cut(segment, ";"); i > 0 && (segment == "." || segment == "..") {
+			return true
+		}
+	}
+	return false
+}
+
+// isEncoded reports whether each % of a text begins a whole percent-encoding, so that
+// no value can end one.
+func isEncoded(s string) bool {
+	_, err := url.PathUnescape(s)
+	return err == nil
 }
 
 func isASCII(s string) bool {
@@ -96,7 +129,7 @@ func (t *URLTemplate) Expand(input json.RawMessage) (address string, rest json.R
 		return "", nil, errors.New("the input is no object, and the URL takes members of one")
 	}
 	var b strings.Builder
-	for i, p := range t.parts {
+	for _, p := range t.parts {
 		b.WriteString(p.text)
 		if p.name == "" {
 			break
@@ -105,14 +138,13 @@ func (t *URLTemplate) Expand(input json.RawMessage) (address string, rest json.R
 		if err != nil {
 			return "", nil, fmt.Errorf("the input's %s %w", p.name, err)
 		}
-		segment := strings.HasSuffix(p.text, "/") && (t.parts[i+1].text == "" && t.parts[i+1].name == "" || strings.HasPrefix(t.parts[i+1].text, "/") || strings.HasPrefix(t.parts[i+1].text, "?"))
-		switch {
-		case !p.query && value == "":
+		if !p.query && value == "" {
 			return "", nil, fmt.Errorf("the input's %s is empty, and would make the URL another one", p.name)
-		case !p.query && segment && (value == "." || value == ".."):
-			return "", nil, fmt.Errorf("the input's %s is a step in a path, and would make the URL another one", p.name)
 		}
 		b.WriteString(percentEncode(value))
+	}
+	if hasStep(b.String()) {
+		return "", nil, errors.New("the input makes a step, . or .., of a part of the path, and would make the URL another one")
 	}
 	for _, name := range t.Names() {
 		delete(members, name)

@@ -23,7 +23,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
-	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,11 +35,12 @@ import (
 type Rules struct {
 	// Allow lists host names, addresses and networks such as 10.0.0.0/8 that
 	// may be reached although they are not public. A host name allows whatever
-	// address it has.
+	// address it has. A name or an address may have a port, and then allows that
+	// one alone.
 	Allow []string
 
-	// TLS holds what connections to a host need, by host name, or by name and
-	// port, which comes first. Optional.
+	// TLS holds what connections to a host need, by host name or address, or by
+	// that and a port, which comes first. Optional.
 	TLS map[string]*tls.Config
 }
 
@@ -56,31 +57,35 @@ func (e *BlockedError) Error() string {
 // Connecting is how long a connection may take to be made.
 const Connecting = 10 * time.Second
 
+// maxIdle bounds the connections of a transport that are kept without use.
+const maxIdle = 128
+
 // maxHead bounds the headers of an answer, in bytes.
 const maxHead = 64 << 10
 
 // Transport returns a transport that keeps to the rules.
 func (r Rules) Transport() *Transport { return &Transport{rules: r} }
 
-// Transport keeps one standard transport for each host, since each may have its
-// own TLS.
+// Transport keeps one standard transport for each entry of Rules.TLS, and one for
+// all other hosts: redirects may name any number of them.
 type Transport struct {
 	rules Rules
 
 	mu    sync.Mutex
-	hosts map[string]*http.Transport
+	hosts map[string]*http.Transport // by the entry; "" is that of the others
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.mu.Lock()
-	h := t.hosts[r.URL.Host]
+	entry := t.rules.entry(r.URL)
+	h := t.hosts[entry]
 	if h == nil {
 		if t.hosts == nil {
 			t.hosts = make(map[string]*http.Transport)
 		}
-		h = t.rules.transport(r.URL)
-		t.hosts[r.URL.Host] = h
+		h = t.rules.transport(entry)
+		t.hosts[entry] = h
 	}
 	t.mu.Unlock()
 	return h.RoundTrip(r)
@@ -95,27 +100,19 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// Allowed reports whether a host is on the list by its name.
-func (r Rules) Allowed(host string) bool {
-	for _, a := range r.Allow {
-		if strings.EqualFold(a, host) {
-			return true
-		}
-	}
-	return false
+// Allowed reports whether a host is on the list by its name, at a port.
+func (r Rules) Allowed(host, port string) bool {
+	return slices.ContainsFunc(r.Allow, func(a string) bool { return Means(a, host, port) })
 }
 
 // check refuses an address that is neither public nor allowed.
-func (r Rules) check(host string, at netip.Addr) error {
+func (r Rules) check(host, port string, at netip.Addr) error {
 	at = at.Unmap().WithZone("")
-	if r.Allowed(host) || public(at) {
+	if r.Allowed(host, port) || r.Allowed(at.String(), port) || public(at) {
 		return nil
 	}
 	for _, a := range r.Allow {
 		if network, err := netip.ParsePrefix(a); err == nil && network.Masked().Contains(at) {
-			return nil
-		}
-		if one, err := netip.ParseAddr(a); err == nil && one.Unmap() == at {
 			return nil
 		}
 	}
@@ -145,17 +142,15 @@ func public(at netip.Addr) bool {
 	return true
 }
 
-// transport returns the transport for one host. It speaks HTTP/1.1: of a request
-// on a connection of its own it is known whether it was sent.
-func (r Rules) transport(u *url.URL) *http.Transport {
-	config := r.TLS[strings.ToLower(u.Host)]
-	if config == nil {
-		config = r.TLS[strings.ToLower(u.Hostname())]
-	}
+// transport returns the transport for an entry of TLS, or for the hosts without one.
+// It speaks HTTP/1.1: of a request on a connection of its own it is known whether it
+// was sent.
+func (r Rules) transport(entry string) *http.Transport {
+	config := r.TLS[entry]
 	if config == nil {
 		config = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	return &http.Transport{DialContext: r.dial, TLSClientConfig: config.Clone(), TLSHandshakeTimeout: Connecting, MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute,
+	return &http.Transport{DialContext: r.dial, TLSClientConfig: config.Clone(), TLSHandshakeTimeout: Connecting, MaxIdleConns: maxIdle, MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute,
 		MaxResponseHeaderBytes: maxHead, DisableCompression: true}
 }
 
@@ -163,7 +158,7 @@ func (r Rules) transport(u *url.URL) *http.Transport {
 type hostKey struct{}
 
 func (r Rules) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	host, _, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +167,7 @@ func (r Rules) dial(ctx context.Context, network, address string) (net.Conn, err
 		if err != nil {
 			return err
 		}
-		return r.check(ctx.Value(hostKey{}).(string), at.Addr())
+		return r.check(ctx.Value(hostKey{}).(string), port, at.Addr())
 	}}
 	return d.DialContext(context.WithValue(ctx, hostKey{}, host), network, address)
 }

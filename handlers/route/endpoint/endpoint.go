@@ -7,10 +7,22 @@
 //   - 5xx, a connection that breaks, an answer that does not come: whether it
 //     took effect is not known. Of a read alone, 5xx is an error like 4xx.
 //   - 3xx: a GET is sent on, at most 5 times, never from https to http, and
-//     without the headers of the definition once another host is asked. No other
-//     request is sent on: it might be carried out twice.
+//     without the headers of the request from the first other host on, wherever
+//     that one leads to. No other request is sent on: it might be carried out
+//     twice.
+//   - 412 with the header Agent-Stale-Epoch (handlers.HeaderStaleEpoch): the
+//     endpoint knows a newer epoch of the run, and this worker is stale. A 412
+//     without it is a 4xx like any other.
 //   - No connection, or a name that leads where the configuration does not let it:
 //     the request was not made.
+//
+// # Input
+//
+// The members that the URL has no place for are the body. A GET and a DELETE have
+// none: an input that is more than the placeholders of the URL, and neither null
+// nor {}, makes no request. An input schema may leave such members open, so this is
+// seen when the request is made; what the schema names is seen when the definition
+// is checked.
 //
 // # Secrets
 //
@@ -23,6 +35,7 @@ package endpoint
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -41,7 +54,7 @@ import (
 type Secret struct {
 	Value string
 	Gone  string   // why there is no value, and what to do
-	Hosts []string // that it may be sent to, by name
+	Hosts []string // that it may be sent to, by name; with a port, to that port alone
 }
 
 // Carrier is the handlers.Carrier of HTTP routes. Set its fields once.
@@ -96,8 +109,10 @@ func (c *Carrier) Carry(ctx context.Context, r *handlers.Request) ([]byte, error
 			return nil, fmt.Errorf("%s answered %d and broke off: %w", where, response.StatusCode, err)
 		}
 		return answer, nil
+	case response.StatusCode == http.StatusPreconditionFailed && response.Header.Get(handlers.HeaderStaleEpoch) != "" && response.Request.URL.Host == where:
+		return nil, &handlers.ServiceError{Code: handlers.CodeStaleEpoch, Description: beginning(response.Body)}
 	case response.StatusCode >= 400 && response.StatusCode < 500, r.Capability.Effect == events.EffectRead:
-		return nil, &handlers.ServiceError{Code: strconv.Itoa(response.StatusCode), Description: beginning(response.Body)}
+		return nil, &handlers.ServiceError{Code: handlers.OrdinaryCode(strconv.Itoa(response.StatusCode)), Description: beginning(response.Body)}
 	case response.StatusCode >= 300 && response.StatusCode < 400:
 		return nil, fmt.Errorf("%s answered %d, a redirect, which is followed for a GET only: write the address it leads to in the definition", where, response.StatusCode)
 	}
@@ -144,7 +159,7 @@ func (c *Carrier) request(ctx context.Context, r *handlers.Request) (*http.Reque
 	var body io.Reader
 	if handlers.HasBody(route.Method) {
 		body = bytes.NewReader(rest)
-	} else if len(template.Names()) > 0 && string(rest) != "{}" {
+	} else if !isEmpty(rest) {
 		return nil, fmt.Errorf("the input has members that the URL does not hold, and a %s has no body", route.Method)
 	}
 	request, err := http.NewRequestWithContext(ctx, route.Method, address, body)
@@ -174,15 +189,21 @@ func (c *Carrier) request(ctx context.Context, r *handlers.Request) (*http.Reque
 	return request, nil
 }
 
+// isEmpty reports whether an input says nothing: null, {} or no text.
+func isEmpty(input []byte) bool {
+	var members map[string]json.RawMessage
+	return len(input) == 0 || json.Unmarshal(input, &members) == nil && len(members) == 0
+}
+
 // secret returns a secret for a header of a request to an address.
 func (c *Carrier) secret(name string, to *url.URL) (string, error) {
 	s, known := c.Secrets[name]
 	switch {
 	case !known:
 		return "", fmt.Errorf("this worker has no secret %q: add it to secrets in its configuration", name)
-	case !slices.ContainsFunc(s.Hosts, func(h string) bool { return strings.EqualFold(h, to.Hostname()) }):
+	case !slices.ContainsFunc(s.Hosts, func(h string) bool { return dial.Means(h, to.Hostname(), dial.Port(to)) }):
 		return "", fmt.Errorf("the secret %q is not for %s: add the host to secrets.%s.hosts in the worker's configuration if it should be", name, to.Hostname(), name)
-	case to.Scheme != "https" && !c.Rules.Allowed(to.Hostname()):
+	case to.Scheme != "https" && !c.Rules.Allowed(to.Hostname(), dial.Port(to)):
 		return "", fmt.Errorf("the secret %q does not leave without https: change the URL, or allow the host by name in the worker's configuration, as http.allow", name)
 	case s.Value == "":
 		return "", fmt.Errorf("the secret %q has no value: %s", name, s.Gone)
@@ -203,6 +224,7 @@ func (e *redirectError) Error() string { return "the redirect was not followed: 
 // also repeat.
 func (c *Carrier) ask(first *http.Request) (*http.Response, error) {
 	request := first
+	astray := false // another host was asked, and chose what comes after it
 	for n := 0; ; n++ {
 		response, err := c.client.Do(request)
 		if err != nil || first.Method != http.MethodGet || response.StatusCode < 300 || response.StatusCode > 399 || response.Header.Get("Location") == "" {
@@ -221,7 +243,8 @@ func (c *Carrier) ask(first *http.Request) (*http.Response, error) {
 		if request, err = http.NewRequestWithContext(first.Context(), http.MethodGet, to.String(), nil); err != nil {
 			return nil, &redirectError{"its address is malformed"}
 		}
-		if to.Host == first.URL.Host && to.Scheme == first.URL.Scheme {
+		astray = astray || to.Host != first.URL.Host || to.Scheme != first.URL.Scheme
+		if !astray {
 			request.Header = first.Header.Clone()
 		} else {
 			request.Header.Set("Accept", "application/json")

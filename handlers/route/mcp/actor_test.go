@@ -62,6 +62,8 @@ func reply(m *message) (answer *message, act *params) {
 		switch {
 		case act.Name == "broken":
 			answer.Error, act = json.RawMessage(`{"code":-32603,"message":"it broke"}`), nil
+		case act.Name == "ordinary":
+			answer.Error, act = json.RawMessage(`{"code":412,"message":"a condition failed"}`), nil
 		case act.Name != "do":
 			answer.Error, act = json.RawMessage(`{"code":-32602,"message":"unknown tool"}`), nil
 		case act.Arguments.Do == handlerstest.ActError:
@@ -91,6 +93,9 @@ const witnessVariable = "MCP_ACTOR_WITNESS"
 const workerVariable = "MCP_WORKER_PIPE"
 
 func TestMain(m *testing.M) {
+	if bad := os.Getenv(badVariable); bad != "" {
+		misbehave(bad)
+	}
 	if address := os.Getenv(witnessVariable); address != "" {
 		serve(address, os.Stdin, os.Stdout)
 		return

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes give a server a process group of its own, and have the kernel kill it
-// with the worker.
+// attributes give a server a process group of its own, and have the kernel kill the
+// process itself, without the rest of its group, when the worker is killed.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

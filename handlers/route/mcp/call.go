@@ -48,12 +48,17 @@ func (p *Pool) Carry(ctx context.Context, r *handlers.Request) ([]byte, error) {
 			return nil, err
 		}
 		result, err := session.call(ctx, params)
+		if err != nil && ctx.Err() != nil {
+			s.question(session)
+		}
 		if errors.Is(err, errGone) {
-			s.drop(ctx, session)
-			if again && ctx.Err() == nil {
-				continue
+			if ctx.Err() == nil {
+				s.drop(ctx, session)
+				if again {
+					continue
+				}
 			}
-			return nil, s.notMade("its session ended before the request was written", err)
+			return nil, s.notMade("its session, or the time for the call, ended before the request was written", err)
 		}
 		if err != nil {
 			return nil, s.failure(r.Capability, err)
@@ -82,7 +87,7 @@ func (s *session) call(ctx context.Context, params *sdk.CallToolParams) (json.Ra
 	case !left, errors.Is(err, sdk.ErrSessionMissing), status == http.StatusNotFound:
 		return nil, fmt.Errorf("%w: %w", errGone, err)
 	case status >= 400 && status < 500:
-		return nil, &handlers.ServiceError{Code: strconv.Itoa(int(status)), Description: "the MCP server's HTTP endpoint refused the request: " + http.StatusText(int(status))}
+		return nil, &handlers.ServiceError{Code: handlers.OrdinaryCode(strconv.Itoa(int(status))), Description: "the MCP server's HTTP endpoint refused the request: " + http.StatusText(int(status))}
 	}
 	return nil, err
 }
@@ -101,7 +106,7 @@ func (s *server) failure(c *events.Capability, err error) error {
 	case errors.As(err, &refused):
 		return err
 	case errors.As(err, &own) && (own.wire.Code != jsonrpc.CodeInternalError || c.Effect == events.EffectRead):
-		return &handlers.ServiceError{Code: strconv.FormatInt(own.wire.Code, 10), Description: own.wire.Message}
+		return &handlers.ServiceError{Code: handlers.OrdinaryCode(strconv.FormatInt(own.wire.Code, 10)), Description: own.wire.Message}
 	}
 	return fmt.Errorf("MCP server %s: %w", s.name, err)
 }

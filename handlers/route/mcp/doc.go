@@ -8,9 +8,14 @@
 // address that is spoken to over streamable HTTP. A server is begun when it is
 // first needed. One that ends is begun again with the next call; one that cannot be
 // begun is left alone for a while that doubles up to MaxPause, and calls meanwhile
-// are not made. A program has its own process group, which is killed with the
-// worker, an environment of a few harmless variables and those of its
-// configuration, and a standard error that goes to the log, up to a bound.
+// are not made. A program has its own process group, an environment of a few
+// harmless variables and those of its configuration, and a standard error that goes
+// to the log, up to a bound.
+//
+// When a session ends, the whole group is killed. When the worker is killed, the kernel
+// kills the program that was started, and not what that one has started in turn: such
+// children have lost their input and output, and end when they see it. A command that
+// wraps a server should therefore replace itself with it, as exec does in a shell.
 //
 // # What an answer means
 //
@@ -22,6 +27,19 @@
 //   - A server that cannot be begun, or whose session was gone before the request
 //     was written: it was not made. In the second case the request goes to the next
 //     session.
+//
+// A call ends with its context, whatever the server does. A program that takes no
+// message from its input for Patience is killed. One that left a call without an answer
+// is asked with a ping, and killed when it says nothing at all for Patience: a call that
+// is slow and a server that is stuck look the same before. A program that serves one
+// request at a time and may be busy for longer is therefore one whose capability needs
+// the time-out of its longest call. A server that sends more than a thousand
+// messages a second that nobody asked for, or leaves no room for the answers to its
+// requests, is ended at once. Of what it says unasked only requests are answered;
+// notifications are read and dropped.
+//
+// No answer of a server means that the worker is stale: an error of the protocol with
+// the number 412, and an HTTP 412, are errors like others.
 //
 // A request is written at most once: no broken connection makes it leave again.
 // Namespace, run, call, index, epoch and idempotency key stand in the request's

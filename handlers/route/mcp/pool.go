@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -36,6 +37,8 @@ type Pool struct {
 	logger  *slog.Logger
 	now     func() time.Time
 
+	taking, asking time.Duration // see Patience
+
 	life context.Context // until Close
 	end  context.CancelFunc
 }
@@ -53,7 +56,7 @@ type Options struct {
 
 // New returns a pool. No server is begun yet.
 func New(o Options) *Pool {
-	p := &Pool{servers: make(map[string]*server, len(o.Servers)), rules: o.Rules, logger: o.Logger, now: o.Now}
+	p := &Pool{servers: make(map[string]*server, len(o.Servers)), rules: o.Rules, logger: o.Logger, now: o.Now, taking: Patience, asking: Patience}
 	p.life, p.end = context.WithCancel(context.Background())
 	// The SDK's own log repeats what errors say.
 	p.client = sdk.NewClient(&sdk.Implementation{Name: "agentruntime", Version: o.Version},
@@ -89,6 +92,12 @@ const (
 	MinPause = 200 * time.Millisecond
 	MaxPause = 30 * time.Second
 )
+
+// Patience is how long a program may take for what a program that works does at once:
+// to take a message from its input, and, after a call that ended without an answer, to
+// say anything at all when it is asked with a ping. One that does not is killed, and is
+// begun again with the next call.
+const Patience = 30 * time.Second
 
 // beginning bounds how long a server may take to be begun.
 const beginning = 30 * time.Second
@@ -184,12 +193,13 @@ func (s *server) begin(ctx context.Context) (*session, error) {
 		made.http = client
 		transport = &sdk.StreamableClientTransport{Endpoint: s.spec.URL, HTTPClient: client, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxFrame}
 	} else {
-		p, err := startProcess(&s.spec, &lines{server: s.name, logger: s.pool.logger})
+		p, err := startProcess(&s.spec, &lines{server: s.name, logger: s.pool.logger}, s.pool.taking)
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", commandOf(&s.spec), err)
 		}
 		made.process = p
-		transport = &sdk.IOTransport{Reader: p.out, Writer: p.in, MaxLineLength: maxFrame}
+		t.pipe, t.cut = make(chan struct{}, 1), p.kill
+		transport = &sdk.IOTransport{Reader: p.out, Writer: input{p}, MaxLineLength: maxFrame}
 	}
 	client, err := s.pool.client.Connect(ctx, tapped{transport, t}, nil)
 	if err != nil {
@@ -218,6 +228,27 @@ func (s *server) drop(ctx context.Context, old *session) {
 	}
 }
 
+// question asks a program that left a call without an answer whether it still serves,
+// and drops the session when it says nothing. One question is asked at a time.
+func (s *server) question(session *session) {
+	if session.process == nil || !session.asked.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer session.asked.Store(false)
+		ctx, cancel := context.WithTimeout(s.pool.life, s.pool.asking)
+		defer cancel()
+		before := session.tap.heard.Load()
+		_ = session.client.Ping(ctx, nil) // whatever it answers, it answers
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) || session.tap.heard.Load() != before {
+			return
+		}
+		s.pool.logger.Warn("an MCP server says nothing any more and is ended", "server", s.name, "after", s.pool.asking)
+		session.process.kill()
+		s.drop(s.pool.life, session)
+	}()
+}
+
 func (s *server) close() {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
@@ -234,6 +265,7 @@ type session struct {
 	tap     *tap
 	process *process // of a server that was started here
 	http    *http.Client
+	asked   atomic.Bool   // whether a question is under way
 	ended   chan struct{} // closed when the session has
 }
 

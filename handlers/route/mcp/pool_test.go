@@ -119,6 +119,9 @@ func TestErrorsOfTheProtocolAreTyped(t *testing.T) {
 	if _, err := call(t, pool, events.EffectRead, route("actor", "broken"), `{}`); !errors.As(err, &refused) || refused.Code != "-32603" {
 		t.Errorf("an internal error of a read: %v", err)
 	}
+	if _, err := call(t, pool, events.EffectWrite, route("actor", "ordinary"), `{}`); !errors.As(err, &refused) || refused.Code == handlers.CodeStaleEpoch {
+		t.Errorf("an error with the number of a stale epoch: %v", err)
+	}
 	refused = nil
 	if _, err := call(t, pool, events.EffectWrite, route("actor", "broken"), `{}`); err == nil || errors.As(err, &refused) || errors.Is(err, handlers.ErrNoService) {
 		t.Errorf("an internal error of a write: %v, want one that leaves the effect open", err)

@@ -23,6 +23,7 @@ const closing = 2 * time.Second
 type process struct {
 	command *exec.Cmd
 	in, out *os.File
+	taking  time.Duration // in which it must take a message
 	exited  chan struct{}
 
 	mu   sync.Mutex
@@ -31,7 +32,7 @@ type process struct {
 
 // startProcess starts a server. The kernel kills it when the thread that started it
 // ends, so that thread stays until the server has ended.
-func startProcess(s *Server, stderr *lines) (*process, error) {
+func startProcess(s *Server, stderr *lines, taking time.Duration) (*process, error) {
 	childIn, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func startProcess(s *Server, stderr *lines) (*process, error) {
 		return nil, errors.Join(err, in.Close())
 	}
 	defer childOut.Close()
-	p := &process{in: in, out: out, exited: make(chan struct{}), command: exec.Command(s.Command[0], s.Command[1:]...)}
+	p := &process{in: in, out: out, taking: taking, exited: make(chan struct{}), command: exec.Command(s.Command[0], s.Command[1:]...)}
 	p.command.Dir, p.command.Env = s.Dir, environment(s.Env)
 	p.command.Stdin, p.command.Stdout, p.command.Stderr = childIn, childOut, stderr
 	p.command.SysProcAttr, p.command.WaitDelay = attributes(), closing
@@ -74,6 +75,25 @@ func environment(own map[string]string) []string {
 	}
 	return env
 }
+
+// input is the server's input, as a transport writes to it.
+type input struct{ *process }
+
+// Write writes one message. A server that does not take it in time is killed: the rest
+// of the message could not be told from the next one.
+func (i input) Write(message []byte) (int, error) {
+	if err := i.in.SetWriteDeadline(time.Now().Add(i.taking)); err != nil {
+		return 0, err
+	}
+	n, err := i.in.Write(message)
+	if err != nil {
+		i.kill()
+	}
+	return n, err
+}
+
+// Close closes the input, which tells the server to end.
+func (i input) Close() error { return i.in.Close() }
 
 // wait waits for the server. What is left of its group goes with it.
 func (p *process) wait() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -57,14 +58,57 @@ func (t tapped) Connect(ctx context.Context) (sdk.Connection, error) {
 type tap struct {
 	sdk.Connection
 
+	// pipe is held by the one message that is being written to a program; nil for
+	// a server at an address.
+	pipe chan struct{}
+	// cut ends the server when it says too much. Optional.
+	cut func()
+
+	heard atomic.Uint64 // messages of the server
+
 	mu      sync.Mutex
 	waiting map[jsonrpc.ID]*exchange
 	begin   jsonrpc.ID // of the initialize request
 	version string     // that the server chose
+	flood   flood
 }
 
-// Write implements sdk.Connection.
+// Write implements sdk.Connection. It returns when ctx ends, whatever becomes of what
+// is being written.
 func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if t.pipe == nil {
+		t.note(ctx, m)
+		return t.Connection.Write(ctx, m)
+	}
+	select {
+	case t.pipe <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	t.note(ctx, m)
+	written := make(chan error, 1)
+	go func() {
+		defer func() { <-t.pipe }()
+		written <- t.Connection.Write(context.WithoutCancel(ctx), m)
+	}()
+	select {
+	case err := <-written:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// note writes down a message that begins to leave.
+func (t *tap) note(ctx context.Context, m jsonrpc.Message) {
+	if r, ok := m.(*jsonrpc.Response); ok {
+		t.mu.Lock()
+		t.flood.answered(r.ID)
+		t.mu.Unlock()
+	}
 	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
 		t.mu.Lock()
 		if r.Method == "initialize" {
@@ -79,12 +123,38 @@ func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
 		}
 		t.mu.Unlock()
 	}
-	return t.Connection.Write(ctx, m)
 }
 
-// Read implements sdk.Connection.
+// Read implements sdk.Connection. What a server says without being asked is bounded,
+// and goes no further unless it is to be answered: nobody here listens to it.
 func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
+	for {
+		m, err := t.read(ctx)
+		r, asks := m.(*jsonrpc.Request)
+		if err != nil || !asks {
+			return m, err
+		}
+		t.mu.Lock()
+		err = t.flood.heard(r, time.Now())
+		t.mu.Unlock()
+		if err != nil {
+			if t.cut != nil {
+				t.cut()
+			}
+			return nil, err
+		}
+		if r.IsCall() {
+			r.Params = nil // no request of a server is served but ping, which has none
+			return r, nil
+		}
+	}
+}
+
+func (t *tap) read(ctx context.Context) (jsonrpc.Message, error) {
 	m, err := t.Connection.Read(ctx)
+	if err == nil {
+		t.heard.Add(1)
+	}
 	if r, ok := m.(*jsonrpc.Response); err == nil && ok {
 		t.mu.Lock()
 		if r.ID == t.begin && t.begin.IsValid() {

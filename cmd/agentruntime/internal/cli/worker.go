@@ -99,7 +99,7 @@ func (a *app) newWorker(conn *jetstream.Conn, folder string, models *host.Models
 		return nil, err
 	}
 	w.metrics.CountTokens(models)
-	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: a.config.Redactor(), Wrapping: wrapping, Models: models, Prices: models, Executors: w.scripts, Carriers: w.routes.Carriers(),
+	w.host = host.New(host.Options{Conn: conn, Logger: logger, Meter: w.metrics, Redactor: a.config.Redactor(), Wrapping: wrapping, Models: models, Prices: models, Executors: w.scripts, Carriers: w.routes.Carriers(), EndRoutes: w.routes.Close,
 		Policies: policies, Limits: models.Limits,
 		Version: version(), Worker: id.String(), Gone: id.Gone, TTL: a.config.Worker.Lease, Slots: a.config.Worker.Slots, Grace: a.config.Worker.Grace, Requests: a.config.Requests.PerRun, Fallback: a.config.Requests.Fallback,
 		Tree: handlers.TreeLimits{Depth: a.config.Tree.Depth, Width: a.config.Tree.Width}, Sweep: a.config.Sweep, Unkept: !a.config.List, ListPath: listFile(folder), Stuck: w.metrics.Stuck})

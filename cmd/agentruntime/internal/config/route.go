@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/agentruntime/agentruntime/handlers"
+	"github.com/agentruntime/agentruntime/handlers/route/dial"
 )
 
 // Secret is one that ${name} stands for: in the headers of an HTTP route, and in the
@@ -20,7 +21,7 @@ import (
 type Secret struct {
 	KeyEnv  string   `yaml:"key_env"`
 	KeyFile string   `yaml:"key_file"`
-	Hosts   []string `yaml:"hosts"` // that requests of HTTP routes may take it to; none
+	Hosts   []string `yaml:"hosts"` // that requests of HTTP routes may take it to, each at every port or at its own; none
 
 	Value string `yaml:"-"` // what the reference leads to, once the configuration is read
 	Gone  string `yaml:"-"` // why there is none
@@ -64,6 +65,9 @@ var (
 	hostForm   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?$|^\[?[0-9A-Fa-f:]+\]?(:[0-9]{1,5})?$`)
 )
 
+// isHost accepts what routes can find a host by.
+func isHost(s string) bool { return hostForm.MatchString(s) && dial.IsHost(s) }
+
 // checkRoutes refuses what no worker can work with. It repeats no value that may be a
 // secret in the wrong place.
 func (c *Config) checkRoutes() error {
@@ -76,8 +80,8 @@ func (c *Config) checkRoutes() error {
 			return &Error{at, "must be in one of key_env and key_file"}
 		case s.KeyEnv != "" && !variableForm.MatchString(s.KeyEnv):
 			return &Error{at + ".key_env", "must be the name of an environment variable, not the secret itself"}
-		case slices.ContainsFunc(s.Hosts, func(h string) bool { return !hostForm.MatchString(h) }):
-			return &Error{at + ".hosts", "must be names of hosts, such as api.example.com"}
+		case slices.ContainsFunc(s.Hosts, func(h string) bool { return !isHost(h) }):
+			return &Error{at + ".hosts", "must be names of hosts, such as api.example.com, with a port if only that one is meant"}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.MCP)) {
@@ -87,14 +91,14 @@ func (c *Config) checkRoutes() error {
 	}
 	for _, a := range c.HTTP.Allow {
 		_, network := netip.ParsePrefix(a)
-		if network != nil && !hostForm.MatchString(a) {
+		if network != nil && !isHost(a) {
 			return &Error{"http.allow", "must be names of hosts, addresses, or networks such as 10.0.0.0/8"}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.HTTP.Hosts)) {
 		h, at := c.HTTP.Hosts[name], "http.hosts."+name
 		switch {
-		case !hostForm.MatchString(name):
+		case !isHost(name):
 			return &Error{at, "must be the name of a host, or name:port"}
 		case (h.TLSCert == "") != (h.TLSKey == ""):
 			return &Error{at, "must be given both tls_cert and tls_key, or neither"}

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -31,6 +32,9 @@ type Options struct {
 	Prices    handlers.Prices
 	Executors runtime.ExecutorFactory
 	Carriers  handlers.Carriers
+	// EndRoutes ends what the carriers have begun, and with it calls that outlast the
+	// grace of a drain. It may be called before Run returns and again later. Optional.
+	EndRoutes func()
 	Policies  handlers.Policies // see handlers.Host
 	Limits    *limit.Limiter    // see NewLimiter
 	Version   string
@@ -143,7 +147,10 @@ func (h *Host) Run(ctx, kill context.Context) error {
 		play(&roles, func() error { return h.keeper.run(ctx) })
 	}
 	defer h.idle.stop()
+	drained := make(chan struct{})
+	supporting.Go(func() { h.endRoutes(ctx, kill, drained) })
 	err := h.dispatcher.Run(ctx, kill, attendedQueue{queue{h.work}, h.idle})
+	close(drained)
 	roles.Wait()
 	endSupport()
 	supporting.Wait()
@@ -151,6 +158,26 @@ func (h *Host) Run(ctx, kill context.Context) error {
 		err = cause
 	}
 	return err
+}
+
+// endRoutes ends the routes when the grace does, unless the drain is over before.
+func (h *Host) endRoutes(ctx, kill context.Context, drained <-chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-drained:
+		return
+	}
+	grace := time.NewTimer(cmp.Or(h.options.Grace, handlers.DefaultGrace))
+	defer grace.Stop()
+	select {
+	case <-grace.C:
+	case <-kill.Done():
+	case <-drained:
+		return
+	}
+	if h.options.EndRoutes != nil {
+		h.options.EndRoutes()
+	}
 }
 
 // retryPause is the pause after a role's step has failed.

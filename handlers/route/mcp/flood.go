@@ -1,0 +1,54 @@
+package mcp
+
+import (
+	"errors"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// The bounds of what a server may say without being asked.
+const (
+	maxOpen      = 64           // requests that have no answer yet
+	maxID        = 256          // bytes of a request's id
+	maxUnasked   = 5000         // requests and notifications in floodWindow
+	maxUnaskedIn = 4 * maxFrame // bytes of their parameters in floodWindow
+	floodWindow  = 5 * time.Second
+)
+
+var errFlood = errors.New("the server sends too many or too large messages that nobody asked for")
+
+// flood counts what a server says without being asked.
+type flood struct {
+	open        map[jsonrpc.ID]struct{}
+	since       time.Time
+	count, size int
+}
+
+// heard counts a request or a notification. It is errFlood when that is one too many.
+func (f *flood) heard(r *jsonrpc.Request, now time.Time) error {
+	if now.Sub(f.since) >= floodWindow {
+		f.since, f.count, f.size = now, 0, 0
+	}
+	f.count++
+	f.size += len(r.Params)
+	if f.count > maxUnasked || f.size > maxUnaskedIn {
+		return errFlood
+	}
+	if !r.IsCall() {
+		return nil
+	}
+	if id, text := r.ID.Raw().(string); text && len(id) > maxID {
+		return errFlood
+	}
+	if f.open == nil {
+		f.open = make(map[jsonrpc.ID]struct{})
+	}
+	if f.open[r.ID] = struct{}{}; len(f.open) > maxOpen {
+		return errFlood
+	}
+	return nil
+}
+
+// answered counts an answer to a request of the server that begins to leave.
+func (f *flood) answered(id jsonrpc.ID) { delete(f.open, id) }
