@@ -47,8 +47,16 @@ const (
 type CallResolved struct {
 	CallID string          `json:"call_id"`
 	Index  int             `json:"index"`
-	As     string          `json:"as"` // done or not-done
-	Result json.RawMessage `json:"result,omitempty"`
+	As     string          `json:"as"`               // done or not-done
+	Result json.RawMessage `json:"result,omitempty"` // redacted
+}
+
+// AnsweredFile is a file that an answer of a capability comes with.
+type AnsweredFile struct {
+	Name      string `json:"name"`
+	MediaType string `json:"media_type,omitempty"` // by the name and the bytes, when empty
+	Data      []byte `json:"data,omitempty"`       // base64
+	Ref       string `json:"ref,omitempty"`        // of a stored file; exactly one of Data and Ref is given
 }
 
 // What a callback is settled as.

@@ -94,6 +94,11 @@ type CheckpointCommitted struct {
 	Told   []string        `json:"told,omitempty"`   // calls whose child's end this commit tells the model
 
 	Untrusted bool `json:"untrusted,omitempty"` // one of these children had read untrusted output
+
+	// Direct is the predispatch of a capability that the model calls itself, when
+	// this commit dispatches one: its only callback, without the input, which is the
+	// call's arguments.
+	Direct *CallbacksRecorded `json:"direct,omitempty"`
 }
 
 // ChildCall is a call that starts a child run, with the ids that the child has
@@ -232,7 +237,8 @@ type BudgetRaised struct {
 type CallAnswered struct {
 	ID     string          `json:"id"` // the fact's own, which tells who was first
 	CallID string          `json:"call_id"`
-	Output json.RawMessage `json:"output,omitempty"` // absent with an error
+	Output json.RawMessage `json:"output,omitempty"` // redacted; absent with an error
+	Files  []AnsweredFile  `json:"files,omitempty"`  // that came with the output; those that are text are redacted
 	Error  string          `json:"error,omitempty"`  // redacted, bounded
 	By     string          `json:"by"`               // the command's source, redacted
 }

@@ -273,6 +273,12 @@ func (a *admission) accept(ctx context.Context, key events.Key, run string, else
 	return err
 }
 
+// unused refuses a command whose identity came before with other content. It
+// records nothing, so that a command that is refused may be corrected.
+func (a *admission) unused(ctx context.Context, key events.Key, run string) error {
+	return a.accept(ctx, key, run, false)
+}
+
 // commit makes one opening fact of a session and returns the session's fold.
 func (a *admission) commit(ctx context.Context, key events.Key, decide func(*projector.Session) (*events.Event, error)) (*projector.Session, error) {
 	return a.host.openWith(ctx, key, decide)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -120,14 +121,33 @@ func scriptTimeout(d *events.AgentDefinition) time.Duration {
 // script, when its agent does not bound its scripts either.
 const defaultScriptTimeout = 30 * time.Second
 
-// pass lets a callback through: allowed, and within the limits of the capability.
+var _ runtime.Admitter = (*backend)(nil)
+
+// Admit implements runtime.Admitter.
+func (b *backend) Admit(ctx context.Context, c *runtime.Callback) (func(), error) {
+	permit, err := b.pass(ctx, c)
+	if err != nil {
+		b.host.Meter.CallMade(c.Capability.Name, outcomeOf(err), 0)
+		return nil, err
+	}
+	return func() { permit.Release(limit.Outcome{}) }, nil
+}
+
+// pass lets a callback through: granted, allowed, and within the limits of the
+// capability.
 // It waits for at most nine tenths of what its script has left, so that the script
 // can still be told.
 func (b *backend) pass(ctx context.Context, c *runtime.Callback) (*limit.Permit, error) {
+	name := c.Capability.Name
+	if !slices.Contains(b.run.Admitted.Capabilities, name) {
+		return nil, &runtime.DeniedError{Reason: "the run was not granted " + name}
+	}
+	if c.MayHaveRead {
+		b.authority.read.Store(true)
+	}
 	if err := b.authorize(c.Capability); err != nil {
 		return nil, err
 	}
-	name := c.Capability.Name
 	limits := b.host.policy().Limits(b.namespace, c.Capability)
 	left := b.left(ctx)
 	permit, err := b.host.Limits.Acquire(ctx, limit.Request{Key: limit.Key("capability", b.namespace, name), Name: "capability " + name, Limits: limits,

@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
-	"github.com/agentruntime/agentruntime/handlers/limit"
 	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
 )
@@ -68,7 +66,8 @@ type backend struct {
 	services  Services
 	carriers  Carriers
 	hold      *hold
-	run       *projector.Run
+	run       *projector.Run // as it was admitted: the fold's own moves while callbacks are made
+	key       events.Key
 	namespace string
 	epoch     uint64
 	store     *store
@@ -88,9 +87,6 @@ func (b *backend) Call(ctx context.Context, c *runtime.Callback) (json.RawMessag
 // send makes one request for a callback.
 func (b *backend) send(ctx context.Context, c *runtime.Callback, header map[string]string) (json.RawMessage, error) {
 	name := c.Capability.Name
-	if !slices.Contains(b.run.Admitted.Capabilities, name) {
-		return nil, &runtime.DeniedError{Reason: "the run was not granted " + name}
-	}
 	timeout := DefaultCallTimeout
 	if c.Capability.Timeout != "" {
 		var err error
@@ -98,14 +94,14 @@ func (b *backend) send(ctx context.Context, c *runtime.Callback, header map[stri
 			return nil, notCalled(name, fmt.Errorf("its timeout %q is not a positive duration", c.Capability.Timeout))
 		}
 	}
-	permit, err := b.pass(ctx, c)
-	if err != nil {
-		b.host.Meter.CallMade(name, outcomeOf(err), 0)
-		return nil, err
+	if !c.Admitted {
+		release, err := b.Admit(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 	}
-	defer permit.Release(limit.Outcome{})
 	if err := b.hold.alive(); err != nil {
-		permit.Release(limit.Outcome{NotMade: true})
 		return nil, err
 	}
 	began := b.host.Now()

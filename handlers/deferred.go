@@ -18,7 +18,8 @@ import (
 // {"accepted": true} settles it later, by the command call.settle; the run parks
 // meanwhile. What a call's end is, is a function of the fold: the first answer,
 // otherwise the time-out. An answer may come before the park, since the service
-// may be faster than the worker.
+// may be faster than the worker, and whatever became of the request: a result
+// that is not made of the answer that counted is not committed.
 
 // isAcceptance reports whether an answer says that the call is settled later.
 func isAcceptance(answer json.RawMessage) bool {
@@ -83,7 +84,6 @@ func (b *backend) await(ctx context.Context, c *runtime.Callback) (json.RawMessa
 	if err != nil {
 		return nil, fatal(err)
 	}
-	b.store.givenUp = ""
 	var answer *events.CallAnswered
 	err = b.store.park(ctx, func() (*events.RunParked, error) {
 		run := b.store.session.Run(b.store.run)
@@ -97,15 +97,20 @@ func (b *backend) await(ctx context.Context, c *runtime.Callback) (json.RawMessa
 		}
 		return &events.RunParked{CallID: c.CallID, Reason: events.ParkCall, Capability: c.Capability.Name, Deadline: deadline}, nil
 	})
+	if answer != nil {
+		b.store.heard = answer.ID
+	}
 	switch {
 	case err != nil:
 		return nil, fatalWait(err)
 	case answer == nil:
-		b.store.givenUp = c.CallID
 		return nil, &runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: fmt.Errorf("%s accepted the call and did not answer by %s; whether it still takes effect is not known, and an answer that comes now is not heard: first find out, by reading, what is there",
 			c.Capability.Name, deadline.Format(time.RFC3339))}
 	case answer.Error != "":
 		return nil, fmt.Errorf("%s failed: %s", c.Capability.Name, b.host.Redactor.Redact(answer.Error))
+	}
+	if err := b.attach(ctx, c, answer.Files); err != nil {
+		return nil, fmt.Errorf("%s was carried out, but its files cannot be taken: %s", c.Capability.Name, b.host.Redactor.Redact(err.Error()))
 	}
 	return runtime.RedactJSON(b.host.Redactor, answer.Output), nil
 }
@@ -163,12 +168,16 @@ func (a *admission) settle(ctx context.Context) (*Admission, error) {
 	if a.answered(run, data.Call, id) {
 		return admitted, nil
 	}
+	if err := a.unused(ctx, key, data.Run); err != nil {
+		return nil, err
+	}
 	capability, open, err := a.deferred(ctx, run, data.Call)
 	if err != nil {
 		return nil, err
 	}
+	fact := events.CallAnswered{ID: id, CallID: data.Call, Error: bounded(a.host.Redactor.Redact(data.Error), maxErrorText), By: bounded(a.host.Redactor.Redact(a.cause.Source), maxNamed)}
 	if capability != nil && len(data.Output) > 0 {
-		if err := fitsOutput(capability, data.Output); err != nil {
+		if fact.Output, fact.Files, err = a.host.takeAnswer(capability, data.Output); err != nil {
 			return nil, err
 		}
 	}
@@ -176,7 +185,6 @@ func (a *admission) settle(ctx context.Context) (*Admission, error) {
 		if err := a.accept(ctx, key, data.Run, true); err != nil {
 			return nil, err
 		}
-		fact := events.CallAnswered{ID: id, CallID: data.Call, Output: data.Output, Error: bounded(a.host.Redactor.Redact(data.Error), maxErrorText), By: bounded(a.host.Redactor.Redact(a.cause.Source), maxNamed)}
 		if err := a.host.notify(ctx, key, data.Run, id, fact); err != nil {
 			return nil, err
 		}
@@ -229,6 +237,29 @@ func (a *admission) deferred(ctx context.Context, run *projector.Run, callID str
 	return capability, call.State == events.CallDispatched && !run.State.Terminal() && run.Answer == nil, nil
 }
 
+// takeAnswer returns the output and the files of an answer as they are stored:
+// redacted.
+func (h *Host) takeAnswer(c *events.Capability, answer json.RawMessage) (json.RawMessage, []AnsweredFile, error) {
+	output, files, err := ReadAnswer(answer)
+	if err == nil && len(files) > runtime.MaxAttachments {
+		err = fmt.Errorf("a call attaches at most %d files", runtime.MaxAttachments)
+	}
+	if err != nil {
+		return nil, nil, reject(RejectInput, "the files of the output cannot be taken: %v", err)
+	}
+	if err := fitsOutput(c, output); err != nil {
+		return nil, nil, err
+	}
+	for i := range files {
+		f := &files[i]
+		if f.Data != nil {
+			f.Data = runtime.RedactAttachment(h.Redactor, f.Name, f.MediaType, f.Data)
+		}
+		f.Name = h.Redactor.Redact(f.Name)
+	}
+	return runtime.RedactJSON(h.Redactor, output), files, nil
+}
+
 // fitsOutput refuses an answer that the run could not use, while whoever gave it
 // can still give another.
 func fitsOutput(c *events.Capability, output json.RawMessage) error {
@@ -278,7 +309,9 @@ func (a *admission) counted(ctx context.Context, key events.Key, run, id string)
 // more, is what CallsRequest.After of the next page is.
 type OpenCallsAnswer struct {
 	Calls []OpenCall `json:"calls"`
-	Next  string     `json:"next,omitempty"`
+
+	Unreadable []string `json:"unreadable,omitempty"` // see CallsAnswer
+	Next       string   `json:"next,omitempty"`
 }
 
 // OpenCall is a call that its service has accepted and not settled.
@@ -318,4 +351,37 @@ func (h *Host) openCalls(ctx context.Context, namespace, run string) ([]OpenCall
 		}
 	}
 	return []OpenCall{call}, nil
+}
+
+// capability returns the capability that a call of the model's own is of, or nil.
+func (s *store) capability(call *events.ToolCall) *events.Capability {
+	if s.tools == nil {
+		s.tools = runtime.CapabilityTools(s.version.Subagents, s.version.Capabilities)
+	}
+	return s.tools[call.Name]
+}
+
+// direct returns the predispatch of the capability that a checkpoint dispatches,
+// or nil when it dispatches none.
+func (s *store) direct(old, c *projector.Checkpoint) *events.CallbacksRecorded {
+	for _, call := range callChanges(old, c) {
+		if call.State != events.CallDispatched {
+			continue
+		}
+		if made := s.capability(&call.ToolCall); made != nil {
+			key := idempotencyKey(s.session.Key.Namespace, s.run, call.ID, 0)
+			return &events.CallbacksRecorded{CallID: call.ID, Made: []events.CallbackMade{{Capability: made.Name, Effect: made.Effect, Key: key, Untrusted: made.Untrusted}}}
+		}
+	}
+	return nil
+}
+
+// ignoresAnswer reports whether a checkpoint gives a deferred call another result
+// than the answer that counted. Made again, the call is given that answer.
+func (s *store) ignoresAnswer(run *projector.Run, c *projector.Checkpoint) bool {
+	a := run.Answer
+	return a != nil && a.ID != s.heard && slices.ContainsFunc(callChanges(run.Checkpoint, c), func(call events.Call) bool {
+		made := s.capability(&call.ToolCall)
+		return call.ID == a.CallID && call.State == events.CallSettled && made != nil && made.Deferred
+	})
 }

@@ -68,9 +68,10 @@
 // parks as in a wait, and call.answered takes the place of child.settled: the
 // first one counts, from the dispatch of the call on, since a service may be
 // faster than the park. What a deferred call comes to is a function of the fold
-// too: a time-out that is about to be committed gives way to an answer that came
-// before it. Who may answer is told by a token, derived from a secret of the
-// run's admission and the call; the log holds the secret and shows it to nobody.
+// too: whatever result is about to be committed gives way to an answer that came
+// before it, and a run that ends gives its open call the answer that counted. Who
+// may answer is told by a token, derived from a secret of the run's admission and
+// the call; the log holds the secret and shows it to nobody.
 // Rejected was to wait for the answer of a call whose acceptance was lost in a
 // crash: it may never have been made, and an unknown outcome says so at once.
 //
@@ -78,8 +79,12 @@
 //
 // What a script calls is recorded under the claim (callbacks.recorded), fenced
 // like a commit: a stale worker cannot announce a callback, and so does not send
-// it. The fold keeps the journal of the script that is under way and drops it with
-// the result of its call. Callbacks whose effect stays unknown are kept, the
+// it. What policy and limits do not let through is not recorded. A callback that is
+// sent again is judged as if its script had read all that it could. The fold keeps
+// the journal of the script that is under way, with inputs only while they may be
+// sent again and with bounded results, and drops it with the result of its call.
+// A capability that the model calls itself has such a journal too, opened by the
+// predispatch: it is its own one callback. Callbacks whose effect stays unknown are kept, the
 // newest projector.MaxUnknown of a session, until an operator settles them
 // (call.resolved). The first answer counts; the model is told at its next
 // boundary, or with the next run of the session.

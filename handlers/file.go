@@ -200,12 +200,7 @@ func (a *API) putFile(ctx context.Context, namespace string, data []byte) (any, 
 }
 
 // AnsweredFile is a file that an answer of a capability comes with.
-type AnsweredFile struct {
-	Name      string `json:"name"`
-	MediaType string `json:"media_type,omitempty"` // by the name and the bytes, when empty
-	Data      []byte `json:"data,omitempty"`       // base64
-	Ref       string `json:"ref,omitempty"`        // of a stored file; exactly one of Data and Ref is given
-}
+type AnsweredFile = events.AnsweredFile
 
 // The members of an answer that make it one with files.
 const (
@@ -255,7 +250,7 @@ func (b *backend) attach(ctx context.Context, c *runtime.Callback, attached []An
 		data := f.Data
 		if f.Ref != "" {
 			var err error
-			if data, err = b.host.given(ctx, b.store.session.Key, f.Ref); err != nil {
+			if data, err = b.host.given(ctx, b.key, f.Ref); err != nil {
 				return fmt.Errorf("the file %q: %w", f.Name, err)
 			}
 		}

@@ -23,10 +23,11 @@ func (a *attempt) input(run *projector.Run) (*runtime.Input, error) {
 	if n := a.version.Agent.Limits.OutputTokens; n > 0 {
 		limits.OutputTokens = n
 	}
+	own := *run
 	return &runtime.Input{
 		Definition: a.version.Agent, Subagents: a.version.Subagents, Model: metered{model, name, a.meter}, ModelName: name, ModelLimits: limits,
 		Store: a.store, Controller: &controller{a.d.Host, a.hold, a.store, a.d.Tree, a.meter}, ExecutorFactory: patient{a.d.Executors, a.d.Host},
-		Backend: &backend{host: a.d.Host, services: a.d.Services, carriers: a.d.Carriers, hold: a.hold, run: run, namespace: a.store.session.Key.Namespace, epoch: a.store.claim.Epoch, store: a.store, meter: a.meter,
+		Backend: &backend{host: a.d.Host, services: a.d.Services, carriers: a.d.Carriers, hold: a.hold, run: &own, key: a.store.session.Key, namespace: a.store.session.Key.Namespace, epoch: a.store.claim.Epoch, store: a.store, meter: a.meter,
 			script: scriptTimeout(&a.version.Agent), authority: authority{store: a.store}},
 		Sink: silentSink{}, Redactor: a.d.Redactor, Estimator: tokens.New(name),
 		RunID: a.run, Message: run.Admitted.Message, Capabilities: a.version.Capabilities, Stop: a.d.stop,

@@ -37,8 +37,10 @@ func (b *backend) Status(ctx context.Context, c *runtime.Callback) (*runtime.Cal
 	if err != nil {
 		return nil, err
 	}
-	inquiry, header := *c, b.header(c)
-	inquiry.Capability, inquiry.Input, header[HeaderInquiry] = &asked, data, "status"
+	inquiry := *c
+	inquiry.Capability, inquiry.Input, inquiry.Direct = &asked, data, false // no call of its own, to be accepted and settled
+	header := b.header(&inquiry)
+	header[HeaderInquiry] = "status"
 	answer, err := b.send(ctx, &inquiry, header)
 	if err != nil {
 		return nil, fmt.Errorf("ask what became of a callback of %s: %w", asked.Name, err)

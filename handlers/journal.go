@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,27 +14,31 @@ import (
 var _ runtime.Journal = (*store)(nil)
 
 // RecordCallbacks implements runtime.Journal: one fact of the claim. Nothing is
-// announced for a run that was asked to stop; what happened is told all the same.
+// announced for a run that was asked to stop; what happened is told all the same,
+// and then the error says that the run is to stop.
 func (s *store) RecordCallbacks(ctx context.Context, r *events.CallbacksRecorded) error {
 	ctx, err := s.whole(ctx)
 	if err != nil {
 		return err
 	}
-	record := *r
-	record.Made = slices.Clone(r.Made)
-	announces := false
-	for i := range record.Made {
-		made := &record.Made[i]
+	all := *r
+	all.Made = slices.Clone(r.Made)
+	for i := range all.Made {
+		made := &all.Made[i]
 		made.Key = idempotencyKey(s.session.Key.Namespace, s.run, r.CallID, made.Index)
-		announces = announces || made.Effect != events.EffectRead
 	}
+	reads := runtime.Reads(&all)
+	var stops error
 	_, err = s.commit(ctx, func() (*events.Event, error) {
-		if announces && s.session.Run(s.run).Cancel != nil {
-			return nil, errCancelled
+		record := &all
+		if stops = nil; len(reads.Made) < len(all.Made) && s.session.Run(s.run).Cancel != nil {
+			if record, stops = reads, errCancelled; len(reads.Made)+len(reads.Done) == 0 {
+				return nil, errCancelled
+			}
 		}
-		return s.host.fact(s.session.Key, s.run, record)
+		return s.host.fact(s.session.Key, s.run, *record)
 	})
-	if err != nil {
+	if err = cmp.Or(err, stops); err != nil {
 		return fmt.Errorf("record callbacks of call %s: %w", r.CallID, err)
 	}
 	return nil

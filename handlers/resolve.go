@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -10,7 +11,8 @@ import (
 	"github.com/agentruntime/agentruntime/runtime"
 )
 
-// UnknownCall is a callback whose effect is not known, as lists show it.
+// UnknownCall is a callback whose effect is not known, as lists show it. A
+// capability that the model called itself is callback 0 of its call.
 type UnknownCall struct {
 	Run        string          `json:"run"`
 	Agent      string          `json:"agent"`
@@ -38,7 +40,9 @@ type CallsRequest struct {
 // of the next page is.
 type CallsAnswer struct {
 	Calls []UnknownCall `json:"calls"`
-	Next  string        `json:"next,omitempty"`
+
+	Unreadable []string `json:"unreadable,omitempty"` // runs of the page that are left out: their session is erased, or this worker cannot read it
+	Next       string   `json:"next,omitempty"`
 }
 
 // maxCallRuns is how many runs one answer of call.list looks at.
@@ -78,24 +82,43 @@ func (a *API) calls(ctx context.Context, namespace string, data []byte) (any, er
 		}
 	}
 	if r.Open {
-		list, err := ofRuns(ctx, namespace, runs, a.openCalls)
-		return OpenCallsAnswer{list, next}, err
+		list, unreadable, err := ofRuns(ctx, namespace, runs, r.Run == "", a.openCalls)
+		return OpenCallsAnswer{list, unreadable, next}, err
 	}
-	list, err := ofRuns(ctx, namespace, runs, a.unknownCalls)
-	return CallsAnswer{list, next}, err
+	list, unreadable, err := ofRuns(ctx, namespace, runs, r.Run == "", a.unknownCalls)
+	return CallsAnswer{list, unreadable, next}, err
 }
 
-// ofRuns collects what each of the runs has.
-func ofRuns[T any](ctx context.Context, namespace string, runs []string, of func(ctx context.Context, namespace, run string) ([]T, error)) ([]T, error) {
-	all := []T{}
+// ofRuns collects what each of the runs has. One that cannot be read fails the
+// answer, unless it is only one of a list: that is named instead.
+func ofRuns[T any](ctx context.Context, namespace string, runs []string, listed bool, of func(ctx context.Context, namespace, run string) ([]T, error)) (all []T, unreadable []string, err error) {
+	all = []T{}
 	for _, run := range runs {
 		found, err := of(ctx, namespace, run)
-		if err != nil {
-			return nil, err
+		switch {
+		case err == nil:
+			all = append(all, found...)
+		case listed && isUnreadable(err):
+			unreadable = append(unreadable, run)
+		default:
+			return nil, nil, err
 		}
-		all = append(all, found...)
 	}
-	return all, nil
+	return all, unreadable, nil
+}
+
+// isUnreadable reports whether a session cannot be read, however often this worker
+// tries.
+func isUnreadable(err error) bool {
+	var (
+		damage  *events.DamageError
+		data    *events.DataError
+		unknown *projector.UnknownFactError
+		sealed  *KeyError
+		gone    *UnknownRunError
+	)
+	return errors.Is(err, events.ErrErased) || errors.Is(err, events.ErrSealed) || errors.As(err, &damage) || errors.As(err, &data) || errors.As(err, &unknown) ||
+		errors.As(err, &sealed) || errors.As(err, &gone)
 }
 
 // unknownCalls lists the unknown callbacks of a run as the log's leader knows it.
@@ -148,19 +171,22 @@ func (a *admission) resolve(ctx context.Context) (*Admission, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.find(ctx, key, data.Run); err != nil {
-		return nil, err
-	}
-	if err := a.accept(ctx, key, data.Run, true); err != nil {
-		return nil, err
-	}
 	run, err := a.find(ctx, key, data.Run)
 	if err != nil {
 		return nil, err
 	}
+	if err := a.unused(ctx, key, data.Run); err != nil {
+		return nil, err
+	}
 	id := "resolved-" + events.Derive(16, a.cause.Source, a.cause.ID)
 	if run.UnknownCallback(data.Call, data.Index) != nil {
-		fact := events.CallResolved{CallID: data.Call, Index: data.Index, As: data.As, Result: data.Result}
+		if err := a.accept(ctx, key, data.Run, true); err != nil {
+			return nil, err
+		}
+		fact := events.CallResolved{CallID: data.Call, Index: data.Index, As: data.As}
+		if len(data.Result) > 0 {
+			fact.Result = runtime.RedactJSON(a.host.Redactor, data.Result)
+		}
 		if err := a.host.notify(ctx, key, data.Run, id, fact); err != nil {
 			return nil, err
 		}

@@ -25,13 +25,15 @@ type store struct {
 
 	at      atomic.Uint64 // the fold's position, for whoever watches the log meanwhile
 	judged  uint64        // the fold's position when a wait was last answered
-	givenUp string        // the deferred call that was found to have timed out
+	heard   string        // the answer to a deferred call that its result is made of
 	telling []string      // calls whose child's end the result tells that is committed next
 	failed  int           // see events.RunReleased
 
 	disarmed         string      // the newest wait whose timer was taken back
 	tellingUntrusted bool        // one of these children had read untrusted output
 	untrusted        atomic.Bool // see projector.Run, for callbacks
+
+	tools map[string]*events.Capability // see runtime.CapabilityTools; nil until it is asked
 
 	dispatched map[string]bool // calls that may start a child and were dispatched under this claim
 
@@ -112,14 +114,14 @@ func (s *store) SaveCheckpoint(ctx context.Context, c *projector.Checkpoint) err
 		if run.Cancel != nil {
 			return nil, errCancelled
 		}
-		if s.session.At.Sequence != s.judged && answersWait(stored, c) || run.Answer != nil && run.Answer.CallID == s.givenUp {
+		if s.session.At.Sequence != s.judged && answersWait(stored, c) || s.ignoresAnswer(run, c) {
 			return nil, errReconsider
 		}
 		delta, err := projector.Diff(stored, c)
 		if err != nil {
 			return nil, err
 		}
-		var payload any = events.CheckpointCommitted{Delta: delta, Opened: s.opened(stored, c), Told: s.telling, Untrusted: s.tellingUntrusted}
+		var payload any = events.CheckpointCommitted{Delta: delta, Opened: s.opened(stored, c), Told: s.telling, Untrusted: s.tellingUntrusted, Direct: s.direct(stored, c)}
 		if c.Phase == projector.PhaseCompleted {
 			payload = events.RunCompleted{Delta: delta}
 		}

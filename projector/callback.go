@@ -1,10 +1,8 @@
 package projector
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -27,38 +25,12 @@ func (c *Callback) Open() bool {
 	return c.Changes() && (c.Done == nil || c.Done.Outcome == events.OutcomeUnknown)
 }
 
-// Script is the journal of the script that is under way.
-type Script struct {
-	CallID    string     `json:"call_id"`
-	Callbacks []Callback `json:"callbacks,omitempty"` // in the order of their index
-}
-
-// Record adds what a fact says to the journal of its script. The first predispatch
-// and the newest outcome of a callback count.
-func (s *Script) Record(p *events.CallbacksRecorded) {
-	list := slices.Clone(s.Callbacks)
-	for _, made := range p.Made {
-		if at, found := find(list, made.Index); !found {
-			list = slices.Insert(list, at, Callback{CallbackMade: made})
-		}
-	}
-	for _, done := range p.Done {
-		if at, found := find(list, done.Index); found {
-			list[at].Done = &done
-		}
-	}
-	s.Callbacks = list
-}
-
-func find(list []Callback, index int) (int, bool) {
-	return slices.BinarySearchFunc(list, index, func(c Callback, index int) int { return cmp.Compare(c.Index, index) })
-}
-
 // UnknownCallback is a callback whose effect nobody knows, of a call that has
 // its result.
 type UnknownCallback struct {
 	CallID string `json:"call_id"`
 	Callback
+	Direct bool `json:"direct,omitempty"` // the model called the capability itself: the callback is the call
 }
 
 // MaxUnknown is how many callbacks whose effect is unknown a session remembers;
@@ -70,12 +42,10 @@ func (r *Run) record(p *events.CallbacksRecorded) {
 	if !r.underWay(p.CallID) {
 		return
 	}
-	script := Script{CallID: p.CallID}
-	if r.Script != nil && r.Script.CallID == p.CallID {
-		script = *r.Script
+	if r.Script == nil || r.Script.CallID != p.CallID {
+		r.Script = &Script{CallID: p.CallID}
 	}
-	script.Record(p)
-	r.Script = &script
+	r.Script.Record(p)
 }
 
 // underWay reports whether a call is dispatched and has no result.
@@ -100,12 +70,15 @@ func (s *Session) closeScript(run *Run) {
 		})
 	}
 	for _, c := range script.Callbacks {
-		if c.Open() && (interrupted || c.Done != nil) {
+		if c.Open() && (interrupted || c.Done != nil) && !run.answered(script.CallID) {
+			if script.Direct {
+				c.Input = run.arguments(script.CallID)
+			}
 			if len(c.Input) > maxKeptInput {
 				c.InputHash, _ = events.HashJSON(c.Input)
 				c.Input = nil
 			}
-			run.Unknown = append(run.Unknown, UnknownCallback{script.CallID, c})
+			run.Unknown = append(run.Unknown, UnknownCallback{script.CallID, c, script.Direct})
 		}
 	}
 	run.Script = nil
@@ -145,6 +118,9 @@ func (s *Session) resolved(runID string, p *events.CallResolved) {
 		r.Unknown = nil
 	}
 	text := fmt.Sprintf("An operator found out about callback %d (%s) of call %s, whose effect was not known: ", p.Index+1, c.Capability, p.CallID)
+	if c.Direct {
+		text = fmt.Sprintf("An operator found out about call %s (%s), whose effect was not known: ", p.CallID, c.Capability)
+	}
 	switch {
 	case p.As == events.ResolvedNotDone:
 		text += "it did not take effect."
@@ -154,7 +130,9 @@ func (s *Session) resolved(runID string, p *events.CallResolved) {
 		text += "it took effect."
 	}
 	message := events.Text("resolved-"+events.Derive(16, runID, p.CallID, fmt.Sprint(p.Index)), events.RoleUser, text)
-	if current := s.Current(); current.State.Terminal() {
+	current := s.Current()
+	current.Untrusted = current.Untrusted || c.Untrusted && len(p.Result) > 0
+	if current.State.Terminal() {
 		s.Window = append(s.Window, message)
 	} else {
 		current.Messages = append(current.Messages, message)
@@ -186,9 +164,11 @@ func (s *Session) closeCalls(run *Run) {
 		case call.State == events.CallDispatched && events.Redriven(call.Name):
 			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeSkipped,
 				"The run ended while this call was under way. A child that it may have started was asked to stop."))
+		case call.State == events.CallDispatched && run.answered(call.ID):
+			s.Window = append(s.Window, run.answer(&call))
 		case call.State == events.CallDispatched:
 			message := ResultMessage(&call.ToolCall, events.OutcomeUnknown, run.interrupted(&call))
-			if run.Script != nil && run.Script.CallID == call.ID && slices.ContainsFunc(run.Script.Callbacks, func(c Callback) bool { return c.Untrusted }) {
+			if run.Script != nil && run.Script.CallID == call.ID && !run.Script.Direct && slices.ContainsFunc(run.Script.Callbacks, func(c Callback) bool { return c.Untrusted }) {
 				message.Parts[0].Result.Untrusted, run.Untrusted = true, true // it quotes them
 			}
 			s.Window = append(s.Window, message)
@@ -200,29 +180,10 @@ func (s *Session) closeCalls(run *Run) {
 
 // interrupted says what is known of a call that was under way when its run ended.
 func (r *Run) interrupted(call *events.Call) string {
-	if r.Script == nil || r.Script.CallID != call.ID {
+	if r.Script == nil || r.Script.CallID != call.ID || r.Script.Direct {
 		return "The run ended while this call was under way. Whether it took effect is not known. Check before you repeat it."
 	}
 	return "The run ended while this script was under way. Callbacks it made:" + TellCallbacks(r.Script.Callbacks) + "\nDo not repeat the whole script: what finished has taken effect."
-}
-
-// maxTold bounds the results that are told of one script, in bytes.
-const maxTold = 16 << 10
-
-// TellCallbacks lists in words, for the model, what became of the callbacks of a
-// script: one line each, or nothing when there are none.
-func TellCallbacks(list []Callback) string {
-	var b strings.Builder
-	left := maxTold
-	for i := range list {
-		c := &list[i]
-		what := c.tell()
-		if left -= len(what); left < 0 && c.Done != nil && c.Done.Outcome == events.OutcomeOK {
-			what = "finished; its result is left out here"
-		}
-		fmt.Fprintf(&b, "\n%d. %s: %s", c.Index+1, c.Capability, what)
-	}
-	return b.String()
 }
 
 // tell says what became of one callback.
@@ -262,11 +223,13 @@ func (c *Callback) tell() string {
 const MaxResult = 2 << 10
 
 // Cut shortens a text to at most MaxResult bytes, between two characters.
-func Cut(text string) string {
-	if len(text) <= MaxResult {
+func Cut(text string) string { return cutTo(text, MaxResult) }
+
+func cutTo(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	cut := MaxResult
+	cut := most
 	for cut > 0 && !utf8.RuneStart(text[cut]) {
 		cut--
 	}

@@ -116,7 +116,7 @@ type Run struct {
 	Raises   uint64                  `json:"raises,omitempty"`   // of the ledger, as far as told
 	Answer   *events.CallAnswered    `json:"answer,omitempty"`   // to the deferred call that is open
 
-	Script  *Script           `json:"script,omitempty"`  // the journal of the script that is under way
+	Script  *Script           `json:"script,omitempty"`  // the journal of the script, or of the capability called directly, that is under way
 	Unknown []UnknownCallback `json:"unknown,omitempty"` // see MaxUnknown
 }
 
@@ -270,6 +270,7 @@ func (s *Session) apply(r *events.Record, payload any) {
 		run.told(p.Told)
 		run.Untrusted = run.Untrusted || p.Untrusted
 		s.advance(run, &p.Delta)
+		run.begin(p.Direct)
 	case events.CallbacksRecorded:
 		run.record(&p)
 	case events.WindowCompacted:

@@ -52,6 +52,12 @@ func fileName(name string) string {
 	return name
 }
 
+// RedactAttachment returns the bytes of a file as they are stored: redacted where
+// it is text.
+func RedactAttachment(r Redactor, name, mediaType string, data []byte) []byte {
+	return redactData(r, MediaType(mediaType, name, data), data)
+}
+
 // attach takes a file for the result of the call. What was taken stays,
 // whatever becomes of the script.
 func (h *callbacks) attach(a Attachment) error {

@@ -43,6 +43,12 @@ type Callback struct {
 	// Again marks a callback that an interrupted attempt may have sent: it is
 	// sent once more with the same key, or only asked about.
 	Again bool
+	// Admitted is set when an Admitter has let the callback through: Call does not
+	// judge it again.
+	Admitted bool
+	// MayHaveRead is set on a callback that is sent again or asked about when its
+	// script may have read what is not trusted: nobody knows what it had read.
+	MayHaveRead bool
 }
 
 // Sink is told what the model says, for people who watch. It is no journal:

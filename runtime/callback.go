@@ -37,7 +37,7 @@ type callbacks struct {
 
 	mu    sync.Mutex
 	made  []projector.Callback
-	sent  []bool
+	stage []stage // of each
 	ended bool
 	fatal error
 
@@ -56,8 +56,8 @@ func (l *loop) callbacks(attempt context.Context, call string, stop context.Canc
 	return h
 }
 
-// serve carries out one callback: granted, valid, recorded, dispatched, valid
-// again. What the catalogue answers itself is no callback.
+// serve carries out one callback: granted, valid, admitted, recorded, dispatched,
+// valid again. What the catalogue answers itself is no callback.
 func (h *callbacks) serve(ctx context.Context, binding string, input json.RawMessage) (json.RawMessage, error) {
 	if answer, served, err := h.loop.box.catalogue.Serve(binding, input); served {
 		return answer, err
@@ -76,14 +76,26 @@ func (h *callbacks) serve(ctx context.Context, binding string, input json.RawMes
 			return nil, fmt.Errorf("%s was not called: its input does not fit the schema: %w", name, err)
 		}
 	}
-	index, err := h.begin(ctx, capability.Capability, input)
+	made, err := made(capability.Capability, input)
+	if err == nil {
+		err = h.count(&made)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s was not called: %w", name, err)
 	}
-	output, err := h.loop.in.Backend.Call(ctx, &Callback{CallID: h.call, Index: index, Capability: capability.Capability, Input: input, Attach: h.attach})
+	callback := &Callback{CallID: h.call, Index: made.Index, Capability: capability.Capability, Input: input, Attach: h.attach}
+	release, err := h.admit(ctx, callback)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := h.begin(ctx, &made); err != nil {
+		return nil, fmt.Errorf("%s was not called: %w", name, err)
+	}
+	output, err := h.loop.in.Backend.Call(ctx, callback)
 	output, err = capability.checked(output, err)
 	h.noteAnswer(capability.Capability, err)
-	h.end(index, output, err)
+	h.end(made.Index, output, err)
 	return output, err
 }
 
@@ -104,37 +116,31 @@ func (c *boundCapability) checked(output json.RawMessage, err error) (json.RawMe
 // That of an idempotent callback is always kept: it may have to be sent again.
 const maxJournaledInput = 4 << 10
 
-// begin counts a callback and records it. After a fatal error, and after the end
-// of the script, none is sent.
-func (h *callbacks) begin(ctx context.Context, c *events.Capability, input json.RawMessage) (int, error) {
+// made is a callback as the journal has it.
+func made(c *events.Capability, input json.RawMessage) (projector.Callback, error) {
 	made := projector.Callback{CallbackMade: events.CallbackMade{Capability: c.Name, Effect: c.Effect, Input: input, Untrusted: c.Untrusted}}
 	if c.Effect != events.EffectIdempotent && len(input) > maxJournaledInput {
 		hash, err := events.HashJSON(input)
 		if err != nil {
-			return 0, err
+			return made, err
 		}
 		made.Input, made.InputHash = nil, hash
 	}
-	h.mu.Lock()
-	if err := h.over(); err != nil {
-		h.mu.Unlock()
-		return 0, err
+	return made, nil
+}
+
+// begin records a callback that may leave. After a fatal error, and after the end
+// of the script, none is sent.
+func (h *callbacks) begin(ctx context.Context, made *projector.Callback) error {
+	if err := h.step(made.Index, announced); err != nil {
+		return err
 	}
-	made.Index = len(h.made)
-	h.made, h.sent = append(h.made, made), append(h.sent, false)
-	h.mu.Unlock()
 	if h.journal != nil {
 		if err := h.journal.predispatch(ctx, made.CallbackMade, made.Changes()); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := h.over(); err != nil {
-		return 0, err
-	}
-	h.sent[made.Index] = true
-	return made.Index, nil
+	return h.step(made.Index, sent)
 }
 
 // over says why nothing more is sent, or nothing.
@@ -263,8 +269,11 @@ func (h *callbacks) finish(attempt context.Context, aborted bool) error {
 		switch {
 		case c.Done != nil:
 			continue
-		case !h.sent[i]:
+		case h.stage[i] < sent:
 			c.Done = &events.CallbackDone{Index: i, Outcome: events.OutcomeSkipped, Text: errEnded.Error()}
+			if h.stage[i] < announced {
+				continue // the journal has nothing of it
+			}
 		case aborted || !c.Changes():
 			continue
 		default:

@@ -223,8 +223,9 @@ func TestATaskThatDoesNotFitFailsTheRunBeforeItCosts(t *testing.T) {
 }
 
 func TestANewestStepThatDoesNotFitFailsTheRun(t *testing.T) {
-	h := longHost(20, 30_000)
+	h := longHost(20, 0)
 	var large *runtime.OverflowError
+	h.Model.Respond = rt.RunJS("log " + strings.Repeat("very long ", 4000) + "\nreturn")
 	if err := stop(t, h); !errors.As(err, &large) || large.Tokens <= large.Fits {
 		t.Fatalf("the run ended with %v", err)
 	}

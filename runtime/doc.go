@@ -33,6 +33,10 @@
 //	                 does not wait, and its record is part of the next append
 //	outcome          part of the next append, or of one to spare
 //
+// A backend that is an Admitter is asked before the predispatch, so that whatever
+// is recorded was allowed to leave, and nothing that was refused is sent by whoever
+// goes on. What had finished is recorded although the attempt is to end.
+//
 // This costs at most one append for each callback, and nothing once the call has
 // its result: what is not recorded then, the result tells. After a crash the
 // model is told what finished, with results, and what is not known. Before that,

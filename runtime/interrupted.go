@@ -44,7 +44,7 @@ func (l *loop) interrupted(ctx context.Context, k int) error {
 		if err != nil {
 			return fmt.Errorf("read the callbacks of call %s: %w", call.ID, err)
 		}
-		if err := l.resolve(ctx, journal, call.ID, list); err != nil {
+		if err := l.resolve(ctx, journal, &callbacks{loop: l, call: call.ID}, list); err != nil {
 			return err
 		}
 		o.text = l.in.Redactor.Redact(tellInterrupted(list))
@@ -73,8 +73,10 @@ func tellInterrupted(list []projector.Callback) string {
 // resolve finds out what became of the callbacks of an interrupted script, as far
 // as that can be without the script: what is idempotent is sent again with the
 // same key, and the service of a write that can be asked is asked. What was found
-// out is recorded before it is told.
-func (l *loop) resolve(ctx context.Context, journal Journal, callID string, list []projector.Callback) error {
+// out is recorded before it is told. What comes with files gives them to the
+// result of the call.
+func (l *loop) resolve(ctx context.Context, journal Journal, host *callbacks, list []projector.Callback) error {
+	callID := host.call
 	var (
 		wait   sync.WaitGroup
 		failed = make([]error, len(list))
@@ -82,7 +84,7 @@ func (l *loop) resolve(ctx context.Context, journal Journal, callID string, list
 	)
 	for i := range list {
 		if c := &list[i]; c.Open() {
-			wait.Go(func() { found[i], failed[i] = l.findOut(ctx, callID, c) })
+			wait.Go(func() { found[i], failed[i] = l.findOut(ctx, host, c) })
 		}
 	}
 	wait.Wait()
@@ -98,6 +100,10 @@ func (l *loop) resolve(ctx context.Context, journal Journal, callID string, list
 	}
 	if len(record.Done) == 0 {
 		return nil
+	}
+	// Before the record: whoever finds an outcome in it asks for no files again.
+	if err := l.keepFiles(ctx, host); err != nil {
+		return err
 	}
 	if err := journal.RecordCallbacks(ctx, &record); err != nil {
 		return fmt.Errorf("record the callbacks of call %s: %w", callID, err)
@@ -118,12 +124,12 @@ func (l *loop) callAgain(ctx context.Context, c *Callback) (json.RawMessage, err
 
 // findOut returns what became of a callback, or nil when that stays unknown. An
 // error stops the attempt.
-func (l *loop) findOut(ctx context.Context, callID string, c *projector.Callback) (*events.CallbackDone, error) {
+func (l *loop) findOut(ctx context.Context, host *callbacks, c *projector.Callback) (*events.CallbackDone, error) {
 	capability, ok := l.box.capabilities[c.Capability]
 	if !ok {
 		return nil, nil
 	}
-	callback := &Callback{CallID: callID, Index: c.Index, Capability: capability.Capability, Input: c.Input, Again: true}
+	callback := &Callback{CallID: host.call, Index: c.Index, Capability: capability.Capability, Input: c.Input, Again: true, Attach: host.attach, MayHaveRead: l.untrusted}
 	var output json.RawMessage
 	var err error
 	done := events.CallbackDone{Index: c.Index, Outcome: events.OutcomeOK}

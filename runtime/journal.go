@@ -23,7 +23,8 @@ type Journal interface {
 	RecordCallbacks(ctx context.Context, r *events.CallbacksRecorded) error
 
 	// Callbacks returns what the journal has of a call that is dispatched and
-	// has no result, in the order of the index. The caller owns the list.
+	// has no result, in the order of the index. The caller owns the list. An
+	// input whose outcome is known may be left out.
 	Callbacks(ctx context.Context, callID string) ([]projector.Callback, error)
 }
 
@@ -42,7 +43,8 @@ type recording struct {
 	made    int    // callbacks
 	appends int
 	failed  error
-	closed  bool // nothing more is noted
+	lost    *batch // the one of which the append failed
+	closed  bool   // nothing more is noted
 }
 
 // batch is one append.
@@ -112,8 +114,9 @@ func (r *recording) start() {
 	go func() {
 		err := r.port.RecordCallbacks(r.ctx, &b.CallbacksRecorded)
 		r.mu.Lock()
-		r.flying, r.failed = nil, err
-		if err == nil {
+		if r.flying, r.failed = nil, err; err != nil {
+			r.lost = b
+		} else {
 			close(b.done)
 			r.start()
 		}
@@ -140,7 +143,9 @@ func (r *recording) await(ctx context.Context, b *batch) error {
 // end ends the journal when the script has ended: it waits for the append that is
 // under way, and makes one more for outcomes that only the journal can tell of.
 // These are the unknown ones, and all of them when the attempt ends with the
-// script: its result is not going to tell of any.
+// script: its result is not going to tell of any. What an append that failed had
+// of outcomes is told again: it may have failed only because the attempt was to
+// end, and to say it twice changes nothing.
 func (r *recording) end(ctx context.Context, all bool) error {
 	r.mu.Lock()
 	r.closed = true
@@ -150,14 +155,33 @@ func (r *recording) end(ctx context.Context, all bool) error {
 		<-flying.done
 	}
 	r.mu.Lock()
-	failed := r.failed
+	failed, lost := r.failed, r.lost
 	r.mu.Unlock()
-	if failed != nil || !last.open && !(all && last.told) {
+	// What changes something and was not announced was not sent.
+	record := Reads(&last.CallbacksRecorded)
+	told := last.told
+	if lost != nil {
+		all, ctx = true, context.WithoutCancel(ctx)
+		record.Made, record.Done = slices.Concat(lost.Made, record.Made), slices.Concat(lost.Done, record.Done)
+		told = told || lost.told
+	}
+	if !last.open && !(all && told) || len(record.Made)+len(record.Done) == 0 {
 		return failed
 	}
-	// What changes something and was not announced was not sent.
-	last.Made = slices.DeleteFunc(last.Made, func(m events.CallbackMade) bool { return m.Effect != events.EffectRead })
-	return r.port.RecordCallbacks(ctx, &last.CallbacksRecorded)
+	return errors.Join(failed, r.port.RecordCallbacks(ctx, record))
+}
+
+// Reads returns a record without its announcements of callbacks that may change
+// something, and without what became of these.
+func Reads(r *events.CallbacksRecorded) *events.CallbacksRecorded {
+	changes := func(m events.CallbackMade) bool { return m.Effect != events.EffectRead }
+	return &events.CallbacksRecorded{
+		CallID: r.CallID,
+		Made:   slices.DeleteFunc(slices.Clone(r.Made), changes),
+		Done: slices.DeleteFunc(slices.Clone(r.Done), func(d events.CallbackDone) bool {
+			return slices.ContainsFunc(r.Made, func(m events.CallbackMade) bool { return m.Index == d.Index && changes(m) })
+		}),
+	}
 }
 
 // errEnded keeps a callback from being sent.

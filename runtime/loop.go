@@ -319,9 +319,14 @@ func (l *loop) close(c *projector.Checkpoint, k int, o outcome) {
 	if c.Guard.Repeats == l.limits.repeated && k == len(c.Calls)-1 {
 		o.text += fmt.Sprintf("\n\nNotice: this identical call was made %d times in a row. Do something else, or complete; the run fails if it is made again.", c.Guard.Repeats)
 	}
-	message := projector.ResultMessage(&call.ToolCall, o.kind, strings.ToValidUTF8(o.text, "\uFFFD"))
-	message.Parts[0].Result.Parts = append(message.Parts[0].Result.Parts, l.attached[call.ID]...)
-	c.Append = append(c.Append, message)
+	o.text = strings.ToValidUTF8(o.text, "\uFFFD")
+	message := func() events.Message {
+		m := projector.ResultMessage(&call.ToolCall, o.kind, o.text)
+		m.Parts[0].Result.Parts = append(m.Parts[0].Result.Parts, l.attached[call.ID]...)
+		return m
+	}
+	l.fit(c, k, &o, message)
+	c.Append = append(c.Append, message())
 }
 
 // rejected reports whether a completion was not accepted for what it says: its
@@ -394,14 +399,15 @@ func (l *loop) complete(ctx context.Context, k int, call *events.ToolCall) error
 }
 
 // toolError turns an error into a call's outcome, or returns it when it must
-// stop the attempt.
+// stop the attempt. That a context ended counts only when it is the attempt's: a
+// carrier may have ended one of its own.
 func toolError(ctx context.Context, err error) (outcome, error) {
 	var fatal FatalToolError
 	var denied *DeniedError
 	switch {
 	case ctx.Err() != nil:
 		return outcome{}, errors.Join(context.Cause(ctx), err)
-	case errors.As(err, &fatal), errors.Is(err, ErrWaiting), errors.Is(err, context.Canceled):
+	case errors.As(err, &fatal), errors.Is(err, ErrWaiting):
 		return outcome{}, err
 	case errors.As(err, &denied):
 		return outcome{events.OutcomeDenied, denied.Error()}, nil

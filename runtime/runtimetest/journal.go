@@ -86,6 +86,9 @@ func TestJournal(t *testing.T, open func(t *testing.T) (runtime.Store, func() ru
 		}
 		for i := range got {
 			got[i].Key = "" // a store may name it
+			if got[i].Done != nil {
+				got[i].Input = nil // nobody sends it again
+			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			b.Fatalf("the journal (-want +got):\n%s", diff)
@@ -108,6 +111,7 @@ func TestJournal(t *testing.T, open func(t *testing.T) (runtime.Store, func() ru
 		record(b, j, events.CallbacksRecorded{Made: []events.CallbackMade{made(1)}})
 		record(b, j, events.CallbacksRecorded{Made: []events.CallbackMade{made(0)}, Done: []events.CallbackDone{done}})
 		want := []projector.Callback{{CallbackMade: made(0), Done: &done}, {CallbackMade: made(1)}}
+		want[0].Input = nil
 		expect(b, j, want)
 		expect(b, b.reopen(), want)
 	})

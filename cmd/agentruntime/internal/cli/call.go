@@ -60,11 +60,19 @@ func (a *app) pages(ctx context.Context, c *client, r handlers.CallsRequest, pag
 	return nil
 }
 
+// leftOut tells of runs that a list leaves out.
+func (a *app) leftOut(runs []string) {
+	for _, run := range runs {
+		fmt.Fprintf(a.err, "agentruntime: run %s is left out: its session is erased, or the worker cannot read it; call list --run tells why\n", escape(run))
+	}
+}
+
 func (a *app) openCalls(ctx context.Context, c *client, r handlers.CallsRequest) error {
 	calls := []handlers.OpenCall{}
 	var page handlers.OpenCallsAnswer
 	err := a.pages(ctx, c, r, &page, func() (next string) {
 		calls, next = append(calls, page.Calls...), page.Next
+		a.leftOut(page.Unreadable)
 		page = handlers.OpenCallsAnswer{}
 		return next
 	})
@@ -89,6 +97,7 @@ func (a *app) unknownCalls(ctx context.Context, c *client, r handlers.CallsReque
 	var page handlers.CallsAnswer
 	err := a.pages(ctx, c, r, &page, func() (next string) {
 		calls, next = append(calls, page.Calls...), page.Next
+		a.leftOut(page.Unreadable)
 		page = handlers.CallsAnswer{}
 		return next
 	})

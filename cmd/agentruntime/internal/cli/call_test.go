@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -44,5 +45,21 @@ func TestUnknownCallsAreListedPageByPageAndSettled(t *testing.T) {
 		{"resolve", aRun, "c", "0", "--as", "not-done", "--result", "1"}, {"resolve", "x", "c", "0", "--as", "done"},
 	} {
 		call(t, append(append([]string{"call"}, wrong...), "-s", url)...).exits(t, exitUsage)
+	}
+}
+
+func TestRunsThatAListOfCallsLeavesOutAreTold(t *testing.T) {
+	url := answering(t, func(_ string, request []byte) any {
+		var r handlers.CallsRequest
+		_ = json.Unmarshal(request, &r)
+		if r.Open {
+			return handlers.OpenCallsAnswer{Unreadable: []string{aRun}}
+		}
+		return handlers.CallsAnswer{Unreadable: []string{aRun}}
+	})
+	for _, which := range []string{"--unknown", "--open"} {
+		if r := call(t, "call", "list", which, "-s", url); r.code != exitOK || strings.Count(r.err, "run "+aRun+" is left out") != 1 {
+			t.Errorf("%s: exit %d, the run that is left out is told as %q", which, r.code, r.err)
+		}
 	}
 }
