@@ -320,7 +320,7 @@ func TestAnOperatorSettlesWhatNobodyKnewOnce(t *testing.T) {
 	}
 	call := calls[0].Call
 	refused("another callback", admit(resolve("a", run.ID, call, 0, "done", "")), handlers.RejectNotUnknown)
-	refused("another run", admit(resolve("b", run.ID[:len(run.ID)-1]+"z", call, 1, "done", "")), handlers.RejectNoRun)
+	refused("another run", admit(resolve("b", events.RunFor(w.Namespace, w.Keys()[0].Session, "/test", "none"), call, 1, "done", "")), handlers.RejectNoRun)
 	refused("another word", admit(resolve("c", run.ID, call, 1, "maybe", "")), handlers.RejectMalformed)
 	refused("a result of nothing", admit(resolve("d", run.ID, call, 1, "not-done", "1")), handlers.RejectMalformed)
 	for range 2 {
