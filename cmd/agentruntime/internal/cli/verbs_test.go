@@ -94,7 +94,7 @@ func TestTheListOfRunsIsAnArrayOfObjectsTheNewestFirst(t *testing.T) {
 		d.call(t, "run", "watch", run)
 		runs = append([]string{run}, runs...)
 	}
-	d.lists(t, 3)
+	d.lists(t, 3, "--state", "completed,failed")
 	list := read[[]map[string]any](t, d.call(t, "run", "list", "-o", "json").ok(t))
 	for i, want := range []struct{ agent, state, reason string }{{"asks", "completed", ""}, {"breaks", "failed", "aborted"}, {"echo", "completed", ""}} {
 		got := list[i]
