@@ -155,10 +155,12 @@ func TestARequestLeavesOnceWhateverTheConnectionDoes(t *testing.T) {
 		if _, err := ask(t, c, events.EffectWrite, route, `{}`); err == nil || errors.Is(err, handlers.ErrNoService) {
 			t.Errorf("%s: the second request ended with %v", method, err)
 		}
+		server.Close()
+		mu.Lock()
 		if n != 2 {
 			t.Errorf("%s: the server saw %d requests, want 2", method, n)
 		}
-		server.Close()
+		mu.Unlock()
 	}
 }
 
