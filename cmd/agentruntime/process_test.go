@@ -21,14 +21,12 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/handlers"
 	"github.com/agentruntime/agentruntime/jetstream"
-	"github.com/agentruntime/agentruntime/runtime/executor"
 )
 
 // asProgram makes the test binary the program itself.
 const asProgram = "AGENTRUNTIME_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	executor.Main()
 	if os.Getenv(asProgram) != "" {
 		os.Exit(cli.Main(os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 	}

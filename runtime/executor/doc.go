@@ -2,9 +2,9 @@
 //
 // # What it is
 //
-// A [Factory] starts children: this same program, executed again, which [Main]
-// turns into a script child before anything else of the program runs. A child
-// has one JavaScript realm, runs one [Script] and is killed. Children are
+// A [Factory] starts children: this same program, executed again, which becomes a
+// script child while this package is initialized, before the program's main runs.
+// A child has one JavaScript realm, runs one [Script] and is killed. Children are
 // started ahead of need, so that a run does not wait for one. A Factory is the
 // loop's ExecutorFactory.
 //

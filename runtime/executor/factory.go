@@ -62,9 +62,10 @@ type Factory struct {
 	mu        sync.Mutex
 	closed    bool
 	live      map[*Process]struct{}
-	shared    bool  // children have no namespaces of their own
-	sharedWhy error // and this is why
+	refused   error // why no child can have namespaces of its own
 	contained Containment
+
+	begin func(*exec.Cmd) error // starts a child; Start of the command
 }
 
 // spawn asks for one child to be started.
@@ -130,6 +131,9 @@ func (f *Factory) Containment() Containment {
 func (f *Factory) start() {
 	if f.startErr = f.check(); f.startErr != nil {
 		return
+	}
+	if f.begin == nil {
+		f.begin = (*exec.Cmd).Start
 	}
 	f.spawns = make(chan spawn)
 	f.warm = make(chan *Process)
@@ -212,7 +216,7 @@ func (f *Factory) forkLoop() {
 	for {
 		select {
 		case s := <-f.spawns:
-			s.done <- s.command.Start()
+			s.done <- f.begin(s.command)
 		case <-f.closing.Done():
 			return
 		}
@@ -244,7 +248,7 @@ func (f *Factory) spawn(ctx context.Context) (*Process, error) {
 	ready, err := p.wire.receive()
 	inTime := stop() && late.Stop() // else it is being killed
 	if err == nil && ready.Type == frameReady && inTime {
-		if err = f.record(ready); err == nil {
+		if err = f.record(ready, p.refused); err == nil {
 			return p, nil
 		}
 	}
@@ -255,39 +259,44 @@ func (f *Factory) spawn(ctx context.Context) (*Process, error) {
 	return nil, fmt.Errorf("start script process: it was not ready in %s (%v; %s): %s", startTimeout, err, p.state, p.stderr.text())
 }
 
-// record keeps how the child is contained.
-func (f *Factory) record(ready *frame) error {
+// record keeps how the child is contained, and why it has no namespaces of its own.
+func (f *Factory) record(ready *frame, refused error) error {
 	var contained Containment
 	if err := json.Unmarshal(ready.Data, &contained); err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	contained.note(namespacesNote, f.sharedWhy)
+	contained.note(namespacesNote, refused)
 	f.contained = contained
 	return nil
 }
 
 // startProcess starts a child in namespaces of its own, or without when the
-// host does not allow them. What it allowed once is not asked again.
+// host does not allow them. What the host will never allow is not asked again;
+// any other refusal, such as of one process too many, is this child's only.
 func (f *Factory) startProcess() (*Process, error) {
 	f.mu.Lock()
-	shared := f.shared
+	refused := f.refused
 	f.mu.Unlock()
-	if shared {
-		return f.fresh(attributes(false))
-	}
-	p, refused := f.fresh(attributes(true))
-	if refused == nil || f.closing.Err() != nil {
-		return p, refused
+	if refused == nil {
+		p, err := f.fresh(attributes(true))
+		if err == nil || f.closing.Err() != nil {
+			return p, err
+		}
+		refused = err
 	}
 	p, err := f.fresh(attributes(false))
-	if err == nil {
+	if err != nil {
+		return nil, err
+	}
+	p.refused = refused
+	if slices.ContainsFunc([]error{syscall.EPERM, syscall.EACCES, syscall.EINVAL, syscall.ENOSYS}, func(lasting error) bool { return errors.Is(refused, lasting) }) {
 		f.mu.Lock()
-		f.shared, f.sharedWhy = true, refused
+		f.refused = refused
 		f.mu.Unlock()
 	}
-	return p, err
+	return p, nil
 }
 
 func (f *Factory) fresh(attributes *syscall.SysProcAttr) (*Process, error) {

@@ -16,7 +16,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	executor.Main()
 	if os.Args[0] == executor.ProbeName {
 		probe()
 		return

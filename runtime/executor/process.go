@@ -20,6 +20,7 @@ type Process struct {
 	wire    *wire
 	in, out *os.File
 	stderr  *head
+	refused error // why it has no namespaces of its own
 
 	exited chan struct{}    // closed once the child is waited for
 	state  *os.ProcessState // set before that

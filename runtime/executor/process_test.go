@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -210,6 +211,32 @@ func namespace(t *testing.T, proc string) string {
 		t.Fatal(err)
 	}
 	return name
+}
+
+func TestARefusalOfNamespacesThatMayPassIsMetAnew(t *testing.T) {
+	for _, c := range []struct {
+		refusal error
+		asked   int // for three children
+	}{
+		{syscall.EAGAIN, 3}, {syscall.ENOSPC, 3}, {syscall.ENOMEM, 3},
+		{syscall.EPERM, 1}, {syscall.EINVAL, 1}, {syscall.ENOSYS, 1},
+	} {
+		t.Run(c.refusal.Error(), func(t *testing.T) {
+			f := newFactory(t, nil)
+			asked := f.RefuseIsolation(c.refusal)
+			for range 3 {
+				if _, err := execute(t, f, executor.Script{Code: "return 1"}); err != nil {
+					t.Fatal(err)
+				}
+				if said := f.Containment().String(); !strings.Contains(said, executor.NamespacesNote+": ") || !strings.Contains(said, c.refusal.Error()) {
+					t.Errorf("the refusal is not told of: %s", said)
+				}
+			}
+			if asked() != c.asked {
+				t.Errorf("namespaces were asked for %d times, not %d", asked(), c.asked)
+			}
+		})
+	}
 }
 
 func TestTheCPUTimeIsLimited(t *testing.T) {

@@ -19,13 +19,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/agentruntime/agentruntime/handlers"
-	"github.com/agentruntime/agentruntime/runtime/executor"
 )
-
-func TestMain(m *testing.M) {
-	executor.Main() // a script's process is this test
-	os.Exit(m.Run())
-}
 
 // patience bounds every wait. A test that reaches it fails.
 const patience = 30 * time.Second

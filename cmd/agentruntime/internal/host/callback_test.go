@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -23,11 +22,6 @@ import (
 	"github.com/agentruntime/agentruntime/runtime/executor"
 	"github.com/agentruntime/agentruntime/runtime/runtimetest"
 )
-
-func TestMain(m *testing.M) {
-	executor.Main() // a script's process is this test
-	os.Exit(m.Run())
-}
 
 // caller puts a host together whose agent caller runs scripts that call the
 // capabilities.

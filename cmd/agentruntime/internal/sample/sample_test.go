@@ -24,11 +24,6 @@ import (
 	"github.com/agentruntime/agentruntime/runtime/schema"
 )
 
-func TestMain(m *testing.M) {
-	executor.Main()
-	os.Exit(m.Run())
-}
-
 // version returns one of the sample's versions.
 func version(t testing.TB, slug string) *handlers.Version {
 	t.Helper()
