@@ -48,16 +48,21 @@ func (a *app) callListCommand() *cobra.Command {
 	return cmd
 }
 
-// pages asks call.list for page after page: each returns the next one's place.
-func (a *app) pages(ctx context.Context, c *client, r handlers.CallsRequest, page any, next func() string) error {
+// callPages asks call.list for page after page. Take returns the calls of an
+// answer, where the next one begins, and the runs that it leaves out.
+func callPages[Answer, Call any](ctx context.Context, c *client, r handlers.CallsRequest, take func(Answer) ([]Call, string, []string)) ([]Call, error) {
+	calls := []Call{}
 	for more := true; more; {
-		if err := c.patiently(ctx, func() error { return c.ask(ctx, handlers.VerbCalls, nil, r, page) }); err != nil {
-			return err
+		var page Answer
+		if err := c.patiently(ctx, func() error { return c.ask(ctx, handlers.VerbCalls, nil, r, &page) }); err != nil {
+			return nil, err
 		}
-		r.After = next()
-		more = r.After != ""
+		found, next, unreadable := take(page)
+		calls = append(calls, found...)
+		c.app.leftOut(unreadable)
+		r.After, more = next, next != ""
 	}
-	return nil
+	return calls, nil
 }
 
 // leftOut tells of runs that a list leaves out.
@@ -68,13 +73,8 @@ func (a *app) leftOut(runs []string) {
 }
 
 func (a *app) openCalls(ctx context.Context, c *client, r handlers.CallsRequest) error {
-	calls := []handlers.OpenCall{}
-	var page handlers.OpenCallsAnswer
-	err := a.pages(ctx, c, r, &page, func() (next string) {
-		calls, next = append(calls, page.Calls...), page.Next
-		a.leftOut(page.Unreadable)
-		page = handlers.OpenCallsAnswer{}
-		return next
+	calls, err := callPages(ctx, c, r, func(page handlers.OpenCallsAnswer) ([]handlers.OpenCall, string, []string) {
+		return page.Calls, page.Next, page.Unreadable
 	})
 	if err != nil {
 		return err
@@ -93,13 +93,8 @@ func (a *app) openCalls(ctx context.Context, c *client, r handlers.CallsRequest)
 }
 
 func (a *app) unknownCalls(ctx context.Context, c *client, r handlers.CallsRequest) error {
-	calls := []handlers.UnknownCall{}
-	var page handlers.CallsAnswer
-	err := a.pages(ctx, c, r, &page, func() (next string) {
-		calls, next = append(calls, page.Calls...), page.Next
-		a.leftOut(page.Unreadable)
-		page = handlers.CallsAnswer{}
-		return next
+	calls, err := callPages(ctx, c, r, func(page handlers.CallsAnswer) ([]handlers.UnknownCall, string, []string) {
+		return page.Calls, page.Next, page.Unreadable
 	})
 	if err != nil {
 		return err
