@@ -130,6 +130,36 @@ func TestARunWhoseAgentOrModelIsRevokedFailsAsDenied(t *testing.T) {
 	}
 }
 
+// What a model asks for is refused when its agent was revoked while it answered.
+func TestARevokedAgentDoesNothingMore(t *testing.T) {
+	for name, last := range map[string]runtimetest.Step{
+		"wait": runtimetest.Calls(wait(`{}`)), "get": runtimetest.Call("get_calls", `{"calls":["call_0_0"]}`), "cancel": runtimetest.Call("cancel_calls", `{"calls":["call_0_0"]}`),
+		"start": runtimetest.Calls(spawn("child", "two")), "complete": runtimetest.Complete(`"done"`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := handlerstest.New(&eventstest.Memory{}, &eventstest.Memory{}, "ns")
+			m := ruled(w)
+			cast(map[string]runtimetest.Step{
+				"parent": runtimetest.Script(runtimetest.Calls(spawn("child", "one")), func(step int, r *runtime.Request) (*runtime.Response, error) {
+					m.rule(func(r *policy.Rules) { r.Agents = []string{"child"} })
+					return last(step, r)
+				}),
+				"child": runtimetest.Script(runtimetest.Complete(`"done"`)),
+			})(w)
+			inTree(t, w, member("parent", "child"), member("child")).Settle()
+			parent := runIn(t, w, parentOf(w, "1"))
+			if parent.State != projector.StateFailed || parent.Reason != events.FailureDenied || len(parent.Children) != 1 {
+				t.Errorf("the run is %s (%s) with %d children", parent.State, parent.Reason, len(parent.Children))
+			}
+			session, _ := events.SessionOf(parent.ID)
+			outcomes, texts := results(t, w, session)
+			if n := len(outcomes); n != 2 || outcomes[1] != events.OutcomeDenied || !strings.Contains(texts[1], "does not allow the agent") {
+				t.Errorf("outcomes %v, told %q", outcomes, texts)
+			}
+		})
+	}
+}
+
 func TestARunWhoseModelIsRevokedAsksItsNext(t *testing.T) {
 	w, _ := started(t, choosing("a/x", "b/y"))
 	m := ruled(w)
