@@ -365,6 +365,27 @@ func TestDoctorTellsWhichProvidersHaveTheirKeysAndShowsNone(t *testing.T) {
 	}
 }
 
+func TestDoctorTellsOfSecretsServersAndThePolicy(t *testing.T) {
+	d, folder := develop(t, t.TempDir()), t.TempDir()
+	key := write(t, "hunter2-file\n", folder, "key")
+	policy := write(t, "namespaces: { default: { agents: ['*'] } }\n", folder, "policy.yaml")
+	configured := write(t, "policy: "+policy+"\nsecrets:\n  there: { key_env: THERE, hosts: [api.example.com] }\n  filed: { key_file: "+key+" }\n  away: { key_env: AWAY }\nmcp:\n  closed: { url: 'http://127.0.0.1:1/mcp', headers: { Authorization: 'Bearer ${there}' } }\n  keyless: { command: [server], env: { KEY: '${away}' } }\nhttp: { allow: [127.0.0.1] }\n", folder, "config.yaml")
+	r := callIn(t, variables{"THERE": "hunter2-env"}, "", "doctor", "-s", d.url, "--config", configured)
+	r.failsAfter(t, exitFailed, "1 settings are wrong")
+	demand(t, r.out, "right         secret there on this machine: it is there, from THERE, and HTTP routes may take it to api.example.com",
+		"right         secret filed on this machine: it is there, from "+key,
+		"unverifiable  secret away on this machine: AWAY is not set",
+		"wrong         MCP server closed from this machine", "unverifiable  MCP server keyless from this machine: it was not asked", "AWAY is not set",
+		"right         policy "+policy+": it rules the namespaces default")
+	if strings.Contains(r.out+r.err, "hunter2") {
+		t.Errorf("doctor shows a secret:\n%s%s", r.out, r.err)
+	}
+	broken := write(t, "policy: "+write(t, "namespace: {}\n", folder, "broken.yaml")+"\nsecrets: { filed: { key_file: "+filepath.Join(folder, "gone")+" } }\n", folder, "other.yaml")
+	r = d.call(t, "doctor", "--config", broken)
+	r.failsAfter(t, exitFailed, "2 settings are wrong")
+	demand(t, r.out, "wrong         secret filed", "no such file", "wrong         policy ", "namespace")
+}
+
 func TestDoctorFailsWhenSomethingIsWrong(t *testing.T) {
 	url := natsServer(t).ClientURL()
 	for _, args := range [][]string{nil, {"-o", "json"}} {
