@@ -6,56 +6,12 @@ import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as pause } from "node:timers/promises";
 import { jetstream } from "@nats-io/jetstream";
+import { dev, freePort, test, within } from "../program.mjs";
 
 const here = import.meta.dirname;
-const binary = process.env.AGENTRUNTIME_BINARY;
-if (!binary) {
-  console.error("AGENTRUNTIME_BINARY is not set: name the program to test, for example\n" +
-    "  (cd ../../.. && go build ./cmd/agentruntime) && AGENTRUNTIME_BINARY=../../../agentruntime npm test");
-  process.exit(1);
-}
-
-const patience = 60_000;
-
-// freePort returns a port at which nothing listens now.
-async function freePort() {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  await once(server, "close");
-  return port;
-}
-
-// within fails when a promise takes too long.
-function within(promise, what) {
-  let timer;
-  const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`${what}: nothing within ${patience / 1000} seconds`)), patience);
-  });
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
-}
-
-// connected returns a connection when the program serves: its port accepts
-// connections some time before its streams exist.
-async function connected(client, program) {
-  for (;;) {
-    if (program.exitCode !== null || program.signalCode !== null) throw new Error("agentruntime ended before it was ready");
-    try {
-      const nc = await client.open("application");
-      await nc.request("agent.api.default.run.list", "{}", { timeout: 5000 });
-      return nc;
-    } catch {
-      await pause(100);
-    }
-  }
-}
-
 // collect follows the public events of the commands with the given id: all of
 // them arrive in its list, and until() waits for those that a test wants.
 function collect(events, receive) {
@@ -136,11 +92,9 @@ async function main() {
   Object.assign(process.env, { NATS_URL: `nats://127.0.0.1:${port}`, AGENT_NAMESPACE: "default" });
   for (const role of ["APPLICATION", "CAPABILITY"]) delete process.env[`NATS_${role}_PASSWORD`];
   const client = await import("./client.mjs");
-  const program = spawn(binary, ["dev", "--data", data, "--listen", `127.0.0.1:${port}`, "--metrics", "off", "--agents", "agents", "--capabilities", "capabilities"],
-    { cwd: here, stdio: ["ignore", "inherit", "inherit"] });
-  const ended = once(program, "exit");
+  const program = await dev(port, ["--data", data, "--agents", "agents", "--capabilities", "capabilities"], { cwd: here });
   try {
-    const nc = await within(connected(client, program), "agentruntime dev");
+    const nc = await client.open("application");
     await theClientRuns();
     const js = jetstream(nc);
     client.serveDesks(nc);
@@ -153,22 +107,11 @@ async function main() {
     }
     await events.close();
     await nc.drain();
-    program.kill("SIGTERM");
-    const [code, signal] = await within(ended, "the end of agentruntime dev after SIGTERM");
-    assert.deepEqual([code, signal], [0, null], "agentruntime dev must exit with 0 after SIGTERM");
-    console.log("passed");
+    await program.stop();
   } finally {
-    if (program.exitCode === null && program.signalCode === null) {
-      program.kill("SIGKILL");
-      await ended;
-    }
+    await program.kill();
     await rm(data, { recursive: true, force: true });
   }
 }
 
-try {
-  await main();
-} catch (e) {
-  console.error(e);
-  process.exit(1);
-}
+await test(main);

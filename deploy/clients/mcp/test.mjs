@@ -8,47 +8,21 @@ import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdir, mkdtemp, readFile, readdir, realpath, rm, writeFile } from "node:fs/promises";
 import { watch } from "node:fs";
-import { connect, createServer } from "node:net";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { promisify } from "node:util";
+import { binary, dev, freePort, kill, over, patience, test, within } from "../program.mjs";
 
 const here = import.meta.dirname;
-const binary = process.env.AGENTRUNTIME_BINARY;
-if (!binary) {
-  console.error("AGENTRUNTIME_BINARY is not set: name the program to test, for example\n" +
-    "  (cd ../../.. && go build ./cmd/agentruntime) && AGENTRUNTIME_BINARY=../../../agentruntime npm test");
-  process.exit(1);
-}
-
-const patience = 90_000;
 const everything = join(here, "node_modules/.bin/mcp-server-everything");
 const filesystem = join(here, "node_modules/.bin/mcp-server-filesystem");
-
-// freePort returns a port at which nothing listens now.
-async function freePort() {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  await once(server, "close");
-  return port;
-}
-
-// within fails when a promise takes too long.
-function within(promise, what) {
-  let timer;
-  const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`${what}: nothing within ${patience / 1000} seconds`)), patience);
-  });
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
-}
 
 // listens waits until a port accepts connections.
 async function listens(port, process) {
   for (;;) {
-    if (process.exitCode !== null || process.signalCode !== null) throw new Error("it ended before it listened");
+    if (over(process)) throw new Error("it ended before it listened");
     const socket = connect(port, "127.0.0.1");
     try {
       await once(socket, "connect");
@@ -66,13 +40,6 @@ async function web(port) {
   const server = spawn(process.execPath, [await realpath(everything), "streamableHttp"], { env: { ...process.env, PORT: String(port) }, stdio: "ignore" });
   await within(listens(port, server), "the MCP server over HTTP");
   return server;
-}
-
-async function kill(server) {
-  if (server.exitCode !== null || server.signalCode !== null) return;
-  const ended = once(server, "exit");
-  server.kill("SIGKILL");
-  await ended;
 }
 
 // children lists the processes that a process has started, with what they are.
@@ -167,14 +134,8 @@ async function main() {
   const w = await world(folder, port, webPort);
   const checked = await w.verb("agents", "check", "--agents", w.agents);
   assert.ok(checked.find((a) => a.agent === "uses").capabilities.length > 20, JSON.stringify(checked));
-  const program = spawn(binary, ["dev", "--data", join(folder, "data"), "--listen", `127.0.0.1:${port}`, "--metrics", "off", "--agents", w.agents, "--config", w.config], { stdio: ["ignore", "pipe", "inherit"] });
-  const ended = once(program, "exit");
+  const program = await dev(port, ["--data", join(folder, "data"), "--agents", w.agents, "--config", w.config]);
   try {
-    let said = "";
-    await within(new Promise((resolve, reject) => {
-      program.stdout.setEncoding("utf8").on("data", (text) => { said += text; if (said.includes("run start")) resolve(); });
-      ended.then(() => reject(new Error(`agentruntime dev ended: ${said}`)));
-    }), "agentruntime dev");
     await publishedToolsWork(w);
     console.log("  ok: published tools work, over both transports");
     await deathIsUnknownAndHeals(w, "everything", async () => {
@@ -189,25 +150,14 @@ async function main() {
     console.log("  ok: a server over HTTP that dies in mid-call leaves an unknown, and its restart heals");
     const left = [...await started(program, "server-everything"), ...await started(program, "server-filesystem")];
     assert.equal(left.length, 2, "one process of each server");
-    program.kill("SIGTERM");
-    const [code, signal] = await within(ended, "the end of agentruntime dev after SIGTERM");
-    assert.deepEqual([code, signal], [0, null], "agentruntime dev must exit with 0 after SIGTERM");
+    await program.stop();
     for (const { pid } of left) assert.throws(() => process.kill(pid, 0), /ESRCH/, "a server outlives the worker");
     console.log("  ok: no server outlives the worker");
-    console.log("passed");
   } finally {
-    if (program.exitCode === null && program.signalCode === null) {
-      program.kill("SIGKILL");
-      await ended;
-    }
+    await program.kill();
     await kill(server);
     await rm(folder, { recursive: true, force: true });
   }
 }
 
-try {
-  await main();
-} catch (e) {
-  console.error(e);
-  process.exit(1);
-}
+await test(main);

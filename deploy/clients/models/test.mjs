@@ -3,26 +3,16 @@
 // agent for each adapter: a streamed response with text, reasoning and two calls
 // at once, then a refusal for the rate, a stream that is cut off, and the end.
 import assert from "node:assert/strict";
-import { execFile, spawn } from "node:child_process";
-import { once } from "node:events";
+import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as pause } from "node:timers/promises";
 import { promisify } from "node:util";
 import { LLMock } from "@copilotkit/aimock";
-
-const binary = process.env.AGENTRUNTIME_BINARY;
-if (!binary) {
-  console.error("AGENTRUNTIME_BINARY is not set: name the program to test, for example\n" +
-    "  (cd ../../.. && go build ./cmd/agentruntime) && AGENTRUNTIME_BINARY=$PWD/../../../agentruntime npm test");
-  process.exit(1);
-}
+import { binary, dev, freePort, patience, test } from "../program.mjs";
 
 const run = promisify(execFile);
 const key = "key-of-independent-models";
-const patience = 60_000;
 
 // The adapters by the kind of their provider, with what follows the server's
 // address in their base URL, where their requests go, after how many events the
@@ -82,30 +72,6 @@ async function theAdapterRunsAnAgent({ server, url, kind }) {
   assert.deepEqual(event.data.usage, { input: 300, output: 30 }, `${kind}: usage`);
 }
 
-// freePort returns a port at which nothing listens now.
-async function freePort() {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  await once(server, "close");
-  return port;
-}
-
-// ready waits until the program serves.
-async function ready(program, url) {
-  for (const end = Date.now() + patience; ;) {
-    if (program.exitCode !== null || program.signalCode !== null) throw new Error("agentruntime ended before it was ready");
-    try {
-      await run(binary, ["run", "list", "--server", url, "-o", "json"], { timeout: 10_000 });
-      return;
-    } catch (e) {
-      if (Date.now() > end) throw e;
-      await pause(100);
-    }
-  }
-}
-
 async function main() {
   const folder = await mkdtemp(join(tmpdir(), "agentruntime-models-"));
   // It refuses requests that do not carry the key as their API wants it.
@@ -124,33 +90,19 @@ async function main() {
       `instructions: Compute what the user asks for.\nmodel: at_${kind}/${kind}-model\noutput: { type: object, properties: { answer: { type: string } }, required: [answer], additionalProperties: false }\n`);
   }
   await writeFile(join(folder, "config.yaml"), config);
-  const program = spawn(binary, ["dev", "--config", join(folder, "config.yaml"), "--data", join(folder, "data"), "--listen", `127.0.0.1:${port}`,
-    "--metrics", "off", "--agents", join(folder, "agents"), "--capabilities", join(folder, "capabilities")],
-  { env: { ...process.env, MODELS_KEY: key }, stdio: ["ignore", "inherit", "inherit"] });
-  const ended = once(program, "exit");
+  const program = await dev(port, ["--config", join(folder, "config.yaml"), "--data", join(folder, "data"), "--agents", join(folder, "agents"), "--capabilities", join(folder, "capabilities")],
+    { env: { ...process.env, MODELS_KEY: key } });
   try {
-    await ready(program, url);
     for (const kind of Object.keys(adapters)) {
       await theAdapterRunsAnAgent({ server, url, kind });
       console.log(`  ok: ${kind}`);
     }
-    program.kill("SIGTERM");
-    const [code] = await ended;
-    assert.equal(code, 0, "agentruntime dev must exit with 0 after SIGTERM");
-    console.log("passed");
+    await program.stop();
   } finally {
-    if (program.exitCode === null && program.signalCode === null) {
-      program.kill("SIGKILL");
-      await ended;
-    }
+    await program.kill();
     await server.stop();
     await rm(folder, { recursive: true, force: true });
   }
 }
 
-try {
-  await main();
-} catch (e) {
-  console.error(e);
-  process.exit(1);
-}
+await test(main);
