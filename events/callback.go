@@ -35,6 +35,8 @@ type CallbackDone struct {
 	Text     string          `json:"text,omitempty"`     // what is known of one that did not return, or the beginning of a long result
 	Size     int             `json:"size,omitempty"`     // of a result that is left out for its size, in bytes
 	Resolved string          `json:"resolved,omitempty"` // how it came to be known after an interruption
+	Attached int             `json:"attached,omitempty"` // files that the answer came with
+	Files    []File          `json:"files,omitempty"`    // those of them that were stored before this was recorded
 }
 
 // How the outcome of an interrupted callback came to be known.

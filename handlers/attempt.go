@@ -291,6 +291,11 @@ func (a *attempt) carryOut(ctx context.Context) error {
 		case refused:
 			return errors.Join(err, a.end(ctx, events.RunReleased{Reason: "contract"}))
 		}
+		if a.current().InFlight() {
+			// What was sent under this claim may still arrive. Whoever asks what
+			// became of it does so with a higher epoch.
+			return errors.Join(err, a.end(ctx, events.RunReleased{Reason: "in_flight"}))
+		}
 		a.hold.note(bounded(a.d.Redactor.Redact(err.Error()), maxErrorText))
 		a.d.Logger.Warn("an attempt failed and is made again", "run", a.run, "pause", pause, "error", err)
 		a.d.Meter.AttemptEnded("retried")

@@ -125,7 +125,7 @@ func (b *backend) send(ctx context.Context, c *runtime.Callback, header map[stri
 	out, outcome, err := b.read(name, timeout, answer, err)
 	if err == nil {
 		if err = errors.Join(bad, b.attach(call, c, attached)); err != nil {
-			out, outcome, err = nil, "malformed", fmt.Errorf("%s was carried out, but its files cannot be taken: %s", name, b.host.Redactor.Redact(err.Error()))
+			out, outcome, err = nil, "malformed", carriedOut("%s was carried out, but its files cannot be taken: %s", name, b.host.Redactor.Redact(err.Error()))
 		}
 	}
 	accepted := err == nil && c.Direct && c.Capability.Deferred && isAcceptance(out)
@@ -159,6 +159,11 @@ func (b *backend) header(c *runtime.Callback) map[string]string {
 	return h
 }
 
+// carriedOut is the error of a callback that took effect and has no result.
+func carriedOut(format string, args ...any) error {
+	return &runtime.CallbackError{Outcome: events.OutcomeError, Err: fmt.Errorf(format, args...)}
+}
+
 // read turns an answer into the script's value, redacted, or into an error that
 // says what is known of the effect.
 func (b *backend) read(name string, timeout time.Duration, answer []byte, err error) (json.RawMessage, string, error) {
@@ -169,18 +174,18 @@ func (b *backend) read(name string, timeout time.Duration, answer []byte, err er
 	case errors.As(err, &refused):
 		return nil, "error", fmt.Errorf("%s failed: %s", name, bounded(b.host.Redactor.Redact(refused.Error()), maxErrorText))
 	case errors.Is(err, ErrTooLarge):
-		return nil, "too_large", fmt.Errorf("%s was carried out, but its answer has more than %d bytes", name, MaxAnswer)
+		return nil, "too_large", carriedOut("%s was carried out, but its answer has more than %d bytes", name, MaxAnswer)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, "timeout", &runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: fmt.Errorf("%s did not answer within %s; whether it took effect is not known", name, timeout)}
 	case err != nil:
 		return nil, "lost", &runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: fmt.Errorf("the answer of %s was lost; whether it took effect is not known: %w", name, b.masked(err))}
 	case len(answer) > MaxAnswer:
-		return nil, "too_large", fmt.Errorf("%s was carried out, but its answer has %d bytes, more than %d", name, len(answer), MaxAnswer)
+		return nil, "too_large", carriedOut("%s was carried out, but its answer has %d bytes, more than %d", name, len(answer), MaxAnswer)
 	case len(answer) == 0:
 		return json.RawMessage(`null`), "ok", nil
 	}
 	if err := events.CheckJSON(answer, events.JSONLimits{}); err != nil {
-		return nil, "malformed", fmt.Errorf("%s was carried out, but its answer is not JSON: %w", name, err)
+		return nil, "malformed", carriedOut("%s was carried out, but its answer is not JSON: %w", name, err)
 	}
 	return runtime.RedactJSON(b.host.Redactor, answer), "ok", nil
 }

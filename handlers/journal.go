@@ -17,8 +17,15 @@ var _ runtime.Journal = (*store)(nil)
 // announced for a run that was asked to stop; what happened is told all the same,
 // and then the error says that the run is to stop.
 func (s *store) RecordCallbacks(ctx context.Context, r *events.CallbacksRecorded) error {
-	ctx, err := s.whole(ctx)
-	if err != nil {
+	if ctx.Done() == nil {
+		// Neither the drain nor the loss of the lease takes back what happened.
+		// Whether it may still be told, the fence decides.
+		bounded, cancel := context.WithTimeout(ctx, finalizeWithin)
+		defer cancel()
+		ctx = bounded
+	} else if whole, err := s.whole(ctx); err == nil {
+		ctx = whole
+	} else {
 		return err
 	}
 	all := *r
@@ -29,7 +36,7 @@ func (s *store) RecordCallbacks(ctx context.Context, r *events.CallbacksRecorded
 	}
 	reads := runtime.Reads(&all)
 	var stops error
-	_, err = s.commit(ctx, func() (*events.Event, error) {
+	_, err := s.commit(ctx, func() (*events.Event, error) {
 		record := &all
 		if stops = nil; len(reads.Made) < len(all.Made) && s.session.Run(s.run).Cancel != nil {
 			if record, stops = reads, errCancelled; len(reads.Made)+len(reads.Done) == 0 {

@@ -3,6 +3,8 @@ package projector
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -46,6 +48,11 @@ func (r *Run) record(p *events.CallbacksRecorded) {
 		r.Script = &Script{CallID: p.CallID}
 	}
 	r.Script.Record(p)
+}
+
+// InFlight reports whether a callback was sent of which nobody knows what became.
+func (r *Run) InFlight() bool {
+	return r.Script != nil && slices.ContainsFunc(r.Script.Callbacks, func(c Callback) bool { return c.Open() })
 }
 
 // underWay reports whether a call is dispatched and has no result.
@@ -167,10 +174,8 @@ func (s *Session) closeCalls(run *Run) {
 		case call.State == events.CallDispatched && run.answered(call.ID):
 			s.Window = append(s.Window, run.answer(&call))
 		case call.State == events.CallDispatched:
-			message := ResultMessage(&call.ToolCall, events.OutcomeUnknown, run.interrupted(&call))
-			if run.Script != nil && run.Script.CallID == call.ID && !run.Script.Direct && slices.ContainsFunc(run.Script.Callbacks, func(c Callback) bool { return c.Untrusted }) {
-				message.Parts[0].Result.Untrusted, run.Untrusted = true, true // it quotes them
-			}
+			message := run.interrupted(&call)
+			run.Untrusted = run.Untrusted || message.Parts[0].Result.Untrusted
 			s.Window = append(s.Window, message)
 		case call.State == events.CallPending:
 			s.Window = append(s.Window, ResultMessage(&call.ToolCall, events.OutcomeSkipped, "The run ended before this call was made."))
@@ -178,44 +183,99 @@ func (s *Session) closeCalls(run *Run) {
 	}
 }
 
-// interrupted says what is known of a call that was under way when its run ended.
-func (r *Run) interrupted(call *events.Call) string {
-	if r.Script == nil || r.Script.CallID != call.ID || r.Script.Direct {
-		return "The run ended while this call was under way. Whether it took effect is not known. Check before you repeat it."
+// interrupted is what is known of a call that was under way when its run ended.
+func (r *Run) interrupted(call *events.Call) events.Message {
+	var list []Callback
+	script := r.Script
+	if script != nil && script.CallID == call.ID {
+		list = script.Callbacks
 	}
-	return "The run ended while this script was under way. Callbacks it made:" + TellCallbacks(r.Script.Callbacks) + "\nDo not repeat the whole script: what finished has taken effect."
+	if call.Name == events.ToolRunJS {
+		message := ResultMessage(&call.ToolCall, events.OutcomeUnknown, TellScript("The run ended while this script was under way.", list, MaxTold))
+		result := message.Parts[0].Result
+		result.Untrusted = slices.ContainsFunc(list, func(c Callback) bool { return c.Untrusted }) // it quotes them
+		result.Parts = append(result.Parts, FilesOf(list)...)
+		return message
+	}
+	if len(list) == 1 && list[0].Done != nil && list[0].Done.Outcome != events.OutcomeUnknown {
+		kind, text := TellDirect(&list[0])
+		message := ResultMessage(&call.ToolCall, kind, text)
+		result := message.Parts[0].Result
+		result.Untrusted, result.Parts = list[0].Untrusted, append(result.Parts, FilesOf(list)...)
+		return message
+	}
+	return ResultMessage(&call.ToolCall, events.OutcomeUnknown,
+		"The run ended while this call was under way. Whether it took effect is not known. Check before you repeat it.")
+}
+
+// TellDirect returns the outcome of a call that the model made itself and whose
+// result could not be committed, and what it is told of it.
+func TellDirect(c *Callback) (events.Outcome, string) {
+	if c.Done.Outcome == events.OutcomeOK && len(c.Done.Result) > 0 && c.Done.Attached == 0 {
+		return events.OutcomeOK, string(c.Done.Result)
+	}
+	return c.Done.Outcome, c.tell()
 }
 
 // tell says what became of one callback.
 func (c *Callback) tell() string {
 	d := c.Done
-	if d == nil || d.Outcome == events.OutcomeUnknown {
-		what := "not known whether it took effect"
-		if !c.Changes() {
-			what = "a read that was under way; it changes nothing and may be made again"
-		}
-		if d != nil && d.Text != "" {
-			what += " (" + d.Text + ")"
-		}
-		return what
+	if !c.Changes() && (d == nil || d.Outcome == events.OutcomeUnknown) {
+		return "a read that was under way; it changes nothing and may be made again"
 	}
-	how := map[string]string{events.ResolvedAgain: "was sent again with the same key and ", events.ResolvedStatus: "as its service says it "}[d.Resolved]
+	if d == nil {
+		return "not known whether it took effect"
+	}
+	text, how := oneLine(d.Text), map[string]string{events.ResolvedAgain: "was sent again with the same key and ", events.ResolvedStatus: "as its service says it "}[d.Resolved]
 	switch d.Outcome {
+	case events.OutcomeUnknown:
+		if text != "" {
+			text = " (" + text + ")"
+		}
+		return "not known whether it took effect" + text
 	case events.OutcomeOK:
+		how += "finished"
 		switch {
 		case d.Size > 0:
-			return fmt.Sprintf("%sfinished; its result has %d bytes and begins with %s", how, d.Size, d.Text)
+			how += fmt.Sprintf("; its result has %d bytes and begins with %s", d.Size, text)
 		case len(d.Result) > 0:
-			return how + "finished with " + string(d.Result)
+			how += " with " + oneLine(string(d.Result))
 		}
-		return how + "finished"
+		if d.Attached > len(d.Files) {
+			how += fmt.Sprintf("; of its %d files %d were not stored", d.Attached, d.Attached-len(d.Files))
+		}
+		return how
 	case events.OutcomeSkipped:
 		if how != "" {
 			return how + "did not take effect"
 		}
-		return "not made: " + d.Text
+		return "not made: " + text
 	}
-	return how + "failed: " + d.Text
+	return how + "failed: " + text
+}
+
+// FilesOf returns the files that the answers of callbacks came with, as far as
+// they were stored with the outcome.
+func FilesOf(list []Callback) (parts []events.Part) {
+	for _, c := range list {
+		if c.Done == nil {
+			continue
+		}
+		for i := range c.Done.Files {
+			parts = append(parts, events.Part{Type: events.PartFile, File: &c.Done.Files[i]})
+		}
+	}
+	return parts
+}
+
+// oneLine puts a text on one line.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 // MaxResult is the largest result of a callback that its journal keeps whole, and

@@ -68,7 +68,7 @@ func TestAVeryLongListOfCallbacksTellsFirstWhatIsUnknownAndCountsTheRest(t *test
 		list = append(list, projector.Callback{CallbackMade: made(i, events.EffectWrite), Done: &done})
 	}
 	list[4000].Done = nil
-	text := projector.TellCallbacks(list)
+	text := projector.TellCallbacks(list, projector.MaxTold)
 	if len(text) > 34<<10 || !strings.HasPrefix(text, "\n4001. svc.c4000: not known") || !strings.HasSuffix(text, "\nAnd 2499 more: finished.") || !strings.Contains(text, "more: failed.") {
 		t.Errorf("%d bytes: %s … %s", len(text), text[:100], text[len(text)-200:])
 	}

@@ -9,20 +9,28 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 )
 
-// The bounds of what is told of the callbacks of one script, in bytes.
-const (
-	maxTold  = 16 << 10 // results and texts; beyond it only their begin
-	maxLines = 16 << 10 // what a line says besides; beyond it lines are counted
-)
+// MaxTold is how much is told of the callbacks of one script at most, in bytes.
+const MaxTold = 32 << 10
+
+// TellScript is what the model is told of a script whose result is not known: how
+// that came, what became of its callbacks, and what to do. The list of callbacks
+// has at most the given number of bytes.
+func TellScript(how string, list []Callback, most int) string {
+	if len(list) == 0 {
+		return how + " It made no callback, reads possibly apart: nothing took effect, and it may be run again."
+	}
+	return how + " Callbacks it made:" + TellCallbacks(list, most) + "\nAnything else was not done, reads possibly apart. " + Advise(list)
+}
 
 // TellCallbacks lists in words, for the model, what became of the callbacks of a
-// script: one line each, or nothing when there are none. A list that is too long
-// begins with those whose effect is not known, and ends with how many more there
-// are of each kind.
-func TellCallbacks(list []Callback) string {
+// script: one line each, or nothing when there are none. What is too long for so
+// many bytes begins with the callbacks whose effect is not known, and ends with
+// how many more there are of each kind. What services said stands on one line, so
+// that none can write another's.
+func TellCallbacks(list []Callback, most int) string {
 	order := make([]*Callback, len(list))
 	lines := make([]string, len(list))
-	results, rest := maxTold, maxLines
+	results, rest := most/2, most/2
 	for i := range list {
 		c := &list[i]
 		order[i] = c
@@ -41,7 +49,7 @@ func TellCallbacks(list []Callback) string {
 	}
 	slices.SortStableFunc(order, func(a, b *Callback) int { return cmp.Compare(a.rank(), b.rank()) })
 	var b strings.Builder
-	left := maxTold + maxLines
+	left := most
 	var more [len(kinds)]int
 	for _, c := range order {
 		what := cutTo(c.tell(), briefly)
@@ -58,6 +66,25 @@ func TellCallbacks(list []Callback) string {
 		}
 	}
 	return b.String()
+}
+
+// Advise says in words, for the model, what to do after a script that did not end
+// well, by what became of its callbacks. Whether one that failed took effect is
+// told in its own line.
+func Advise(list []Callback) string {
+	changed, unknown := false, false
+	for i := range list {
+		c := &list[i]
+		unknown = unknown || c.Open()
+		changed = changed || c.Changes() && c.Done != nil && c.Done.Outcome != events.OutcomeSkipped
+	}
+	switch {
+	case unknown:
+		return "Do not repeat the whole script: what finished has taken effect. What is not known may have taken effect: first find out, by reading, what is there."
+	case changed:
+		return "Nothing that it did is unknown. Do not repeat the whole script: what finished has taken effect. Go on from there."
+	}
+	return "None of them has changed anything: the script may be run again."
 }
 
 // kinds are what callbacks came to, the most important first.

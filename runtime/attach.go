@@ -81,31 +81,57 @@ func (h *callbacks) attach(a Attachment) error {
 	return nil
 }
 
-// keepFiles stores what the callbacks of a call attached, redacted where it is
-// text, before the result that refers to it is committed: a crash between the
-// two leaves an object that nothing refers to.
+// attacher takes the files that one callback's answer comes with.
+func (h *callbacks) attacher(index int) func(Attachment) error {
+	return func(a Attachment) error {
+		err := h.attach(a)
+		if err == nil {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.files == nil {
+				h.files = make(map[int]int)
+			}
+			h.files[index]++
+		}
+		return err
+	}
+}
+
+// keepFiles stores what the callbacks of a call attached, before the result that
+// refers to it is committed.
 func (l *loop) keepFiles(ctx context.Context, h *callbacks) error {
+	parts, err := l.store(ctx, h)
+	if err == nil && len(parts) > 0 {
+		l.keep(h.call, parts)
+	}
+	return err
+}
+
+// keep makes stored files part of the result of a call.
+func (l *loop) keep(call string, parts []events.Part) {
+	if l.attached == nil {
+		l.attached = make(map[string][]events.Part)
+	}
+	l.attached[call] = parts
+}
+
+// store stores what was attached, redacted where it is text, and returns the file
+// parts. A crash before these are committed leaves objects that nothing refers to.
+func (l *loop) store(ctx context.Context, h *callbacks) (parts []events.Part, err error) {
 	h.mu.Lock()
 	attached := slices.Clone(h.attached)
 	h.mu.Unlock()
-	var parts []events.Part
 	for _, a := range attached {
 		mediaType := MediaType(a.MediaType, a.Name, a.Data)
 		data := redactData(l.in.Redactor, mediaType, a.Data)
 		ref, err := l.in.Files.Put(ctx, data)
 		if err != nil {
-			return fmt.Errorf("store the file %q that call %s attached: %w", fileName(l.in.Redactor.Redact(a.Name)), h.call, err)
+			return nil, fmt.Errorf("store the file %q that call %s attached: %w", fileName(l.in.Redactor.Redact(a.Name)), h.call, err)
 		}
 		part := NewFile(l.in.Redactor, ref, a.Name, mediaType, data)
 		if !slices.ContainsFunc(parts, func(p events.Part) bool { return *p.File == *part.File }) {
 			parts = append(parts, part)
 		}
 	}
-	if len(parts) > 0 {
-		if l.attached == nil {
-			l.attached = make(map[string][]events.Part)
-		}
-		l.attached[h.call] = parts
-	}
-	return nil
+	return parts, nil
 }

@@ -14,10 +14,11 @@ import (
 )
 
 // CallbackError is a backend's error that tells what is known of the effect.
-// Outcome is error when the callback was carried out or refused and gave no
-// result, skipped when it was not sent, and unknown when it may or may not have
-// taken effect. Another error is one of the first kind, and one of an ended
-// context of the last.
+// Outcome is error when the callback was carried out and gave no result, skipped
+// when it was not sent, and unknown when it may or may not have taken effect. An
+// error of an ended context is one of the last kind. Another error is a refusal of
+// the service: of a callback that was sent before, it leaves open what became of
+// the first one.
 type CallbackError struct {
 	Outcome events.Outcome
 	Err     error
@@ -42,6 +43,7 @@ type callbacks struct {
 	fatal error
 
 	attached []Attachment
+	files    map[int]int // how many of them came with a callback
 
 	untrusted bool     // it was answered what is not to be trusted
 	denials   []string // what it was told of what it may not
@@ -83,7 +85,7 @@ func (h *callbacks) serve(ctx context.Context, binding string, input json.RawMes
 	if err != nil {
 		return nil, fmt.Errorf("%s was not called: %w", name, err)
 	}
-	callback := &Callback{CallID: h.call, Index: made.Index, Capability: capability.Capability, Input: input, Attach: h.attach}
+	callback := &Callback{CallID: h.call, Index: made.Index, Capability: capability.Capability, Input: input, Attach: h.attacher(made.Index)}
 	release, err := h.admit(ctx, callback)
 	if err != nil {
 		return nil, err
@@ -106,10 +108,19 @@ func (c *boundCapability) checked(output json.RawMessage, err error) (json.RawMe
 	}
 	if err == nil && c.output != nil {
 		if invalid := c.output.Validate(output); invalid != nil {
-			err = fmt.Errorf("%s was carried out, but its answer does not fit its output schema: %w", c.Name, invalid)
+			err = &CallbackError{events.OutcomeError, fmt.Errorf("%s was carried out, but its answer does not fit its output schema: %w", c.Name, invalid)}
 		}
 	}
 	return output, err
+}
+
+// fits validates what a service says that a callback returned, if it says that.
+func (c *boundCapability) fits(result json.RawMessage) error {
+	if len(result) == 0 {
+		return nil
+	}
+	_, err := c.checked(result, nil)
+	return err
 }
 
 // maxJournaledInput is the largest input that the journal keeps whole, in bytes.
@@ -166,6 +177,7 @@ func (h *callbacks) end(index int, output json.RawMessage, err error) {
 		h.mu.Unlock()
 		return // what became of it was told without it
 	}
+	done.Attached = h.files[index]
 	h.made[index].Done = &done
 	changes := h.made[index].Changes()
 	h.mu.Unlock()
@@ -281,6 +293,8 @@ func (h *callbacks) finish(attempt context.Context, aborted bool) error {
 		}
 		list = append(list, *c.Done)
 	}
+	// Files take a while to be stored, in which all of it could be lost.
+	all := aborted || len(h.attached) > 0
 	h.mu.Unlock()
 	if h.journal == nil {
 		return nil
@@ -291,20 +305,24 @@ func (h *callbacks) finish(attempt context.Context, aborted bool) error {
 	if aborted {
 		attempt = context.WithoutCancel(attempt)
 	}
-	return h.journal.end(attempt, aborted)
+	h.loop.untold = func(ctx context.Context) error { return h.journal.end(ctx, true) }
+	return h.journal.end(attempt, all)
 }
 
 // explain tells the model of a failed script: what went wrong, what had been
-// done before, and what not to do.
-func (h *callbacks) explain(failed *ScriptError) string {
+// done before, and what to do. What it tells has about so many bytes at most.
+func (h *callbacks) explain(failed *ScriptError) func(most int) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	text := failed.Error()
-	if len(h.made) > 0 {
-		text += "\nCallbacks it made:" + projector.TellCallbacks(h.made) + "\nDo not repeat the whole script: what finished has taken effect."
+	made, console := slices.Clone(h.made), strings.Join(failed.Logs, "\n")
+	return func(most int) string {
+		text := cutMiddle(failed.Error(), most/4)
+		if len(made) > 0 {
+			text += "\nCallbacks it made:" + projector.TellCallbacks(made, min(most/2, projector.MaxTold)) + "\n" + projector.Advise(made)
+		}
+		if console != "" {
+			text += "\nConsole:\n" + cutMiddle(console, most/4)
+		}
+		return text
 	}
-	if len(failed.Logs) > 0 {
-		text += "\nConsole:\n" + strings.Join(failed.Logs, "\n")
-	}
-	return text
 }

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime/schema"
 )
 
@@ -105,20 +107,47 @@ func (b *toolbox) isDirect(name string) bool {
 // it and its effect allows.
 func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapability, again bool) (outcome, error) {
 	host := &callbacks{loop: l, call: call.ID}
+	journal, keeps := l.in.Store.(Journal)
+	if again && keeps {
+		if o, err := l.recorded(ctx, journal, call.ID, c); o != nil || err != nil {
+			return *cmp.Or(o, &outcome{}), err
+		}
+	}
 	made := &Callback{CallID: call.ID, Capability: c.Capability, Input: call.Arguments, Attach: host.attach, Direct: true}
 	output, err := c.checked(l.callOnce(ctx, made, again))
 	var typed *CallbackError
 	l.untrusted = c.Untrusted && !notSent(err)
+	if done := doneOf(0, output, err); keeps && c.Effect != events.EffectRead && !errors.Is(err, ErrWaiting) && !stops(ctx, err) && done.Outcome != events.OutcomeUnknown {
+		done.Attached = len(host.attached)
+		l.untold = func(ctx context.Context) error {
+			return journal.RecordCallbacks(ctx, &events.CallbacksRecorded{CallID: call.ID, Done: []events.CallbackDone{done}})
+		}
+	}
 	switch {
 	case errors.As(err, &typed) && typed.Outcome == events.OutcomeUnknown && c.Effect != events.EffectRead && ctx.Err() == nil:
-		return outcome{events.OutcomeUnknown, "Unknown outcome. " + typed.Error()}, nil
+		return outcome{kind: events.OutcomeUnknown, text: "Unknown outcome. " + typed.Error()}, nil
 	case err != nil:
 		return toolError(ctx, err)
 	}
 	if err := l.keepFiles(ctx, host); err != nil {
 		return outcome{}, err
 	}
-	return outcome{events.OutcomeOK, string(output)}, nil
+	return outcome{kind: events.OutcomeOK, text: string(output)}, nil
+}
+
+// recorded returns the outcome of a call that an earlier attempt came to know and
+// could not commit the result of, or nil.
+func (l *loop) recorded(ctx context.Context, journal Journal, callID string, c *boundCapability) (*outcome, error) {
+	list, err := journal.Callbacks(ctx, callID)
+	if err != nil {
+		return nil, fmt.Errorf("read what became of call %s: %w", callID, err)
+	}
+	if len(list) != 1 || list[0].Done == nil || list[0].Done.Outcome == events.OutcomeUnknown {
+		return nil, nil
+	}
+	kind, text := projector.TellDirect(&list[0])
+	l.untrusted = c.Untrusted
+	return &outcome{kind: kind, text: text}, nil
 }
 
 // callOnce makes the call, unless what became of it is known or must stay open.

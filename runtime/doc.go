@@ -38,12 +38,21 @@
 // goes on. What had finished is recorded although the attempt is to end.
 //
 // This costs at most one append for each callback, and nothing once the call has
-// its result: what is not recorded then, the result tells. After a crash the
-// model is told what finished, with results, and what is not known. Before that,
-// whatever can be found out without the script is: a callback that is idempotent
-// is sent again with the same key, the service of a write that has a status is
-// asked, and both are recorded. Reads have no effect that could be unknown. The
-// outcome of the call itself stays unknown: what the script returned is.
+// its result: what is not recorded then, the result tells, and if the result is
+// not committed after all, one more record. After a crash the model is told what
+// finished, with results, and what is not known. Before that, whatever can be
+// found out without the script is: a callback that is idempotent is sent again
+// with the same key, the service of a write that has a status is asked, and both
+// are recorded, with the files that came. Reads have no effect that could be
+// unknown. The outcome of the call itself stays unknown: what the script returned
+// is.
+//
+// A callback is sent again only if its script was never told what became of it:
+// one that was told that nobody knows may have taken back what it did. What is
+// under way at the same time may take effect in any order, before and after. Only
+// an answer settles what was sent again; a refusal says nothing of the first
+// sending. An attempt that was given up with callbacks in flight is not gone on
+// with under the same claim, so that whoever asks about one has a higher epoch.
 //
 // Rejected was to append each outcome at once: it doubles the appends of a script
 // that makes one callback after the other, to know of the newest one a moment

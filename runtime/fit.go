@@ -39,6 +39,10 @@ func (l *loop) fit(c *projector.Checkpoint, k int, o *outcome, message func() ev
 			return
 		}
 		keep = max(int(int64(keep)*max(left, 0)/size*9/10), keptResult)
+		if o.brief != nil {
+			o.text = redactText(l.in.Redactor, o.brief(keep))
+			continue
+		}
 		o.text = cutMiddle(whole, keep) + fmt.Sprintf("\n\nNotice: this result had %d bytes, more than there is room for, and was cut in its middle. Ask for less at a time, or have a script work on it and return what counts.", len(whole))
 	}
 }

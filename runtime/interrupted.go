@@ -44,47 +44,40 @@ func (l *loop) interrupted(ctx context.Context, k int) error {
 		if err != nil {
 			return fmt.Errorf("read the callbacks of call %s: %w", call.ID, err)
 		}
-		if err := l.resolve(ctx, journal, &callbacks{loop: l, call: call.ID}, list); err != nil {
+		if err := l.resolve(ctx, journal, call.ID, list); err != nil {
 			return err
 		}
-		o.text = l.in.Redactor.Redact(tellInterrupted(list))
+		if parts := projector.FilesOf(list); len(parts) > 0 {
+			l.keep(call.ID, parts)
+		}
+		o.brief = func(most int) string { return projector.TellScript(scriptLost, list, most) }
+		o.text = redactText(l.in.Redactor, o.brief(projector.MaxTold))
 	}
 	return l.settle(ctx, k, o)
 }
 
-// tellInterrupted is what the model is told of an interrupted script.
-func tellInterrupted(list []projector.Callback) string {
-	text := "Unknown outcome. The worker that ran this script stopped before the script's result was stored. What the script returned is not known."
-	open := false
-	for i := range list {
-		open = open || list[i].Open()
-	}
-	switch {
-	case len(list) == 0:
-		return text + " It made no callback, reads possibly apart: nothing took effect, and you may run it again."
-	case open:
-		text += " Do not repeat the whole script: what finished has taken effect. What is not known may have taken effect: first find out, by reading, what is there."
-	default:
-		text += " Nothing that it did is unknown. Do not repeat the whole script: what finished has taken effect. Go on from there."
-	}
-	return text + " Callbacks it made:" + projector.TellCallbacks(list) + "\nWhat is not listed was not made, reads possibly apart."
-}
+// scriptLost is how an interrupted script came not to have a result.
+const scriptLost = "Unknown outcome. The worker that ran this script stopped before the script's result was stored. What the script returned is not known."
 
 // resolve finds out what became of the callbacks of an interrupted script, as far
 // as that can be without the script: what is idempotent is sent again with the
-// same key, and the service of a write that can be asked is asked. What was found
-// out is recorded before it is told. What comes with files gives them to the
-// result of the call.
-func (l *loop) resolve(ctx context.Context, journal Journal, host *callbacks, list []projector.Callback) error {
-	callID := host.call
+// same key, and the service of a write that can be asked is asked, as many at a
+// time as a script may have under way. What was found out is recorded before it
+// is told, with the files that it came with.
+func (l *loop) resolve(ctx context.Context, journal Journal, callID string, list []projector.Callback) error {
 	var (
 		wait   sync.WaitGroup
+		slots  = make(chan struct{}, l.scriptConcurrency())
 		failed = make([]error, len(list))
 		found  = make([]*events.CallbackDone, len(list))
 	)
 	for i := range list {
 		if c := &list[i]; c.Open() {
-			wait.Go(func() { found[i], failed[i] = l.findOut(ctx, host, c) })
+			slots <- struct{}{}
+			wait.Go(func() {
+				defer func() { <-slots }()
+				found[i], failed[i] = l.findOut(ctx, callID, c)
+			})
 		}
 	}
 	wait.Wait()
@@ -101,72 +94,92 @@ func (l *loop) resolve(ctx context.Context, journal Journal, host *callbacks, li
 	if len(record.Done) == 0 {
 		return nil
 	}
-	// Before the record: whoever finds an outcome in it asks for no files again.
-	if err := l.keepFiles(ctx, host); err != nil {
-		return err
-	}
 	if err := journal.RecordCallbacks(ctx, &record); err != nil {
 		return fmt.Errorf("record the callbacks of call %s: %w", callID, err)
 	}
 	return nil
 }
 
-// callAgain makes a callback that an earlier attempt dispatched once more. When it
-// is not sent now, what the first one did stays unknown, unless it could do
-// nothing.
-func (l *loop) callAgain(ctx context.Context, c *Callback) (json.RawMessage, error) {
-	output, err := l.in.Backend.Call(ctx, c)
-	if notSent(err) && c.Capability.Effect != events.EffectRead {
-		err = &CallbackError{events.OutcomeUnknown, errors.New("Known: the worker that was to call " + c.Capability.Name + " stopped before its answer was stored, and the call was not made again (" + err.Error() + "). Not known: whether the first one was made, and what it did. Do not simply repeat it: first find out, by reading, what is there.")}
+// scriptConcurrency is how many callbacks a script may have under way.
+func (l *loop) scriptConcurrency() int {
+	if n := l.limits.script.Concurrent; n > 0 {
+		return n
 	}
-	return output, err
+	return DefaultScriptConcurrent
 }
 
-// findOut returns what became of a callback, or nil when that stays unknown. An
-// error stops the attempt.
-func (l *loop) findOut(ctx context.Context, host *callbacks, c *projector.Callback) (*events.CallbackDone, error) {
+// callAgain makes a callback that an earlier attempt dispatched once more. Unless
+// that one was carried out, what the first one did stays unknown, if it could do
+// anything.
+func (l *loop) callAgain(ctx context.Context, c *Callback) (json.RawMessage, error) {
+	output, err := l.in.Backend.Call(ctx, c)
+	var (
+		typed *CallbackError
+		fatal FatalToolError
+	)
+	if err == nil || c.Capability.Effect == events.EffectRead || ctx.Err() != nil || errors.Is(err, ErrWaiting) || errors.As(err, &fatal) ||
+		errors.As(err, &typed) && typed.Outcome == events.OutcomeError {
+		return output, err
+	}
+	again := "was made again with the same key, which settled nothing"
+	if notSent(err) {
+		again = "was not made again"
+	}
+	return nil, &CallbackError{events.OutcomeUnknown, errors.New("Known: the worker that was to call " + c.Capability.Name + " stopped before its answer was stored, and the call " + again + " (" + err.Error() + "). Not known: whether the first one was made, and what it did. Do not simply repeat it: first find out, by reading, what is there.")}
+}
+
+// findOut returns what became of a callback, or nil when nothing more is known of
+// it. An error stops the attempt. A callback whose script was told that nobody
+// knows is not sent again: the script may have acted on that, and taken back what
+// it did.
+func (l *loop) findOut(ctx context.Context, callID string, c *projector.Callback) (*events.CallbackDone, error) {
 	capability, ok := l.box.capabilities[c.Capability]
 	if !ok {
 		return nil, nil
 	}
-	callback := &Callback{CallID: host.call, Index: c.Index, Capability: capability.Capability, Input: c.Input, Again: true, Attach: host.attach, MayHaveRead: l.untrusted}
-	var output json.RawMessage
-	var err error
-	done := events.CallbackDone{Index: c.Index, Outcome: events.OutcomeOK}
+	host := &callbacks{loop: l, call: callID}
+	callback := &Callback{CallID: callID, Index: c.Index, Capability: capability.Capability, Input: c.Input, Again: true, Attach: host.attacher(c.Index), MayHaveRead: l.untrusted}
 	inquirer, asks := l.in.Backend.(Inquirer)
+	var done events.CallbackDone
 	switch {
-	case c.Effect == events.EffectIdempotent && len(c.Input) > 0:
-		output, err = capability.checked(l.callAgain(ctx, callback))
-		done.Resolved = events.ResolvedAgain
-	case capability.Status != nil && asks:
-		var status *CallbackStatus
-		if status, err = inquirer.Status(ctx, callback); err == nil {
-			switch done.Resolved = events.ResolvedStatus; status.State {
-			case StatusDone:
-				if output = status.Result; len(output) > 0 {
-					output, err = capability.checked(output, nil)
-				}
-			case StatusNotDone:
-				done.Outcome = events.OutcomeSkipped
-				return &done, nil
-			default:
-				return nil, nil
-			}
+	case c.Effect == events.EffectIdempotent && len(c.Input) > 0 && c.Done == nil:
+		output, err := capability.checked(l.callAgain(ctx, callback))
+		if stops(ctx, err) {
+			return nil, errors.Join(context.Cause(ctx), err)
 		}
+		done = doneOf(c.Index, output, err)
+		if done.Resolved = events.ResolvedAgain; done.Outcome != events.OutcomeUnknown {
+			// Before the record: whoever finds an outcome in it asks for no files again.
+			parts, err := l.store(ctx, host)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range parts {
+				done.Files = append(done.Files, *p.File)
+			}
+			done.Attached = host.files[c.Index]
+		}
+	case capability.Status != nil && asks:
+		status, err := inquirer.Status(ctx, callback)
+		switch {
+		case stops(ctx, err):
+			return nil, errors.Join(context.Cause(ctx), err)
+		case err != nil || status.State != StatusDone && status.State != StatusNotDone:
+			return nil, nil
+		case status.State == StatusNotDone:
+			done = events.CallbackDone{Index: c.Index, Outcome: events.OutcomeSkipped}
+		default:
+			done = doneOf(c.Index, status.Result, capability.fits(status.Result))
+		}
+		done.Resolved = events.ResolvedStatus
 	default:
 		return nil, nil
 	}
+	return &done, nil
+}
+
+// stops reports whether an error ends the attempt.
+func stops(ctx context.Context, err error) bool {
 	var fatal FatalToolError
-	if err != nil && (ctx.Err() != nil || errors.As(err, &fatal)) {
-		return nil, errors.Join(context.Cause(ctx), err)
-	}
-	if done.Resolved == "" {
-		return nil, nil // the service could not be asked
-	}
-	told := doneOf(c.Index, output, err)
-	told.Resolved = done.Resolved
-	if told.Outcome == events.OutcomeUnknown {
-		return nil, nil // the first one may have taken effect
-	}
-	return &told, nil
+	return err != nil && (ctx.Err() != nil || errors.As(err, &fatal))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -28,7 +29,7 @@ func (l *loop) invoke(ctx context.Context, call *events.ToolCall, again bool) (o
 	if err != nil {
 		return outcome{}, fmt.Errorf("encode the result of %s: %w", call.Name, err)
 	}
-	return outcome{events.OutcomeOK, string(text)}, nil
+	return outcome{kind: events.OutcomeOK, text: string(text)}, nil
 }
 
 // control carries out a call about children.
@@ -111,7 +112,8 @@ func (l *loop) runJS(ctx context.Context, call *events.ToolCall) (o outcome, err
 	case ctx.Err() != nil:
 		return outcome{}, errors.Join(context.Cause(ctx), err)
 	case errors.As(err, &failed):
-		return outcome{host.outcome(failed), host.explain(failed)}, nil
+		explain := host.explain(failed)
+		return outcome{kind: host.outcome(failed), text: explain(math.MaxInt), brief: explain}, nil
 	case err != nil:
 		return outcome{}, fmt.Errorf("run the script of call %s: %w", call.ID, err)
 	}
@@ -128,7 +130,7 @@ func scriptOutcome(r *ScriptResult) (outcome, error) {
 		Logs  []string        `json:"logs,omitempty"`
 	}{value, r.Logs})
 	if err != nil {
-		return outcome{events.OutcomeError, "The script's value is not JSON: " + err.Error()}, nil
+		return outcome{kind: events.OutcomeError, text: "The script's value is not JSON: " + err.Error()}, nil
 	}
-	return outcome{events.OutcomeOK, string(text)}, nil
+	return outcome{kind: events.OutcomeOK, text: string(text)}, nil
 }

@@ -18,8 +18,10 @@ type Journal interface {
 	// RecordCallbacks durably adds to the journal of the call that is under
 	// way. It enforces the same lease as SaveCheckpoint, does not advance the
 	// revision, and is not called again before it has returned. After an
-	// error the record may or may not stand, and the attempt ends. The journal
-	// of a call may be forgotten with the commit of its result.
+	// error the record may or may not stand, and the attempt ends. A context
+	// that cannot end is that of an attempt that is over: what it did is told
+	// as long as its claim is open. The journal of a call may be forgotten with
+	// the commit of its result.
 	RecordCallbacks(ctx context.Context, r *events.CallbacksRecorded) error
 
 	// Callbacks returns what the journal has of a call that is dispatched and
@@ -142,20 +144,20 @@ func (r *recording) await(ctx context.Context, b *batch) error {
 
 // end ends the journal when the script has ended: it waits for the append that is
 // under way, and makes one more for outcomes that only the journal can tell of.
-// These are the unknown ones, and all of them when the attempt ends with the
-// script: its result is not going to tell of any. What an append that failed had
-// of outcomes is told again: it may have failed only because the attempt was to
-// end, and to say it twice changes nothing.
+// These are the unknown ones, and all of them when the result of the script may
+// not tell of any. It is called again, for all, when that is known only later.
+// What an append that failed had of outcomes is told again: it may have failed
+// only because the attempt was to end, and to say it twice changes nothing.
 func (r *recording) end(ctx context.Context, all bool) error {
 	r.mu.Lock()
 	r.closed = true
-	flying, last := r.flying, r.next
+	flying := r.flying
 	r.mu.Unlock()
 	if flying != nil {
 		<-flying.done
 	}
 	r.mu.Lock()
-	failed, lost := r.failed, r.lost
+	failed, lost, last := r.failed, r.lost, r.next
 	r.mu.Unlock()
 	// What changes something and was not announced was not sent.
 	record := Reads(&last.CallbacksRecorded)
@@ -168,7 +170,13 @@ func (r *recording) end(ctx context.Context, all bool) error {
 	if !last.open && !(all && told) || len(record.Made)+len(record.Done) == 0 {
 		return failed
 	}
-	return errors.Join(failed, r.port.RecordCallbacks(ctx, record))
+	if err := r.port.RecordCallbacks(ctx, record); err != nil {
+		return errors.Join(failed, err)
+	}
+	r.mu.Lock()
+	r.lost, r.next = nil, r.batch()
+	r.mu.Unlock()
+	return failed
 }
 
 // Reads returns a record without its announcements of callbacks that may change

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	sched "runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -127,5 +129,54 @@ func TestACallbackThatCannotBeRecordedIsNotSent(t *testing.T) {
 	}
 	if n := h.Factory.Open(); n != 0 {
 		t.Errorf("%d executors are open", n)
+	}
+}
+
+// However many callbacks are made again, no more are under way than a script may
+// have.
+func TestCallbacksAreMadeAgainAsManyAtATimeAsAScriptMay(t *testing.T) {
+	const n, most = 40, 3
+	h := newHost(rt.RunJS("many"), rt.CompleteQuoting())
+	h.Input.Capabilities[0].Effect = events.EffectIdempotent
+	h.Input.Definition.Limits.ScriptConcurrent = most
+	store := rt.Journaled{Store: h.Store}
+	made := make(chan bool, n)
+	h.Factory.Scripts = map[string]rt.ScriptFunc{"many": func(ctx context.Context, call rt.Callback) (any, error) {
+		for range n {
+			go call("desk.book", json.RawMessage(`{}`))
+		}
+		for range n {
+			<-made
+		}
+		return nil, errClosed
+	}}
+	var underWay, peak atomic.Int32
+	h.Backend.Answer = func(ctx context.Context, k *runtime.Callback) (json.RawMessage, error) {
+		if !k.Again {
+			made <- true
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		for now := underWay.Add(1); ; {
+			if old := peak.Load(); now <= old || peak.CompareAndSwap(old, now) {
+				break
+			}
+		}
+		for range 100 {
+			sched.Gosched() // the others may overtake
+		}
+		underWay.Add(-1)
+		return json.RawMessage(`"again"`), nil
+	}
+	if _, err := attempt(t, h, store.Take(), h.Backend); err == nil {
+		t.Fatal("the attempt did not end")
+	}
+	result, err := attempt(t, h, store.Take(), h.Backend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantParts(t, string(result.Reply.Output), "40. desk.book: was sent again")
+	if peak.Load() > most || peak.Load() == 0 {
+		t.Errorf("%d were under way", peak.Load())
 	}
 }

@@ -14,6 +14,9 @@ const (
 	DefaultCallsPerAnswer = 64
 
 	DefaultRejectedCompletions = 5
+
+	// DefaultScriptConcurrent is an executor's, unless it was told another.
+	DefaultScriptConcurrent = 8
 )
 
 // The most that a definition may give to its scripts.

@@ -38,6 +38,10 @@ type loop struct {
 	inWords  bool                     // files are described only, to the end of the attempt
 	attached map[string][]events.Part // by call; see keepFiles
 
+	// untold records what the result of the call under way was to tell, should
+	// that not be committed; nil when nothing is known.
+	untold func(context.Context) error
+
 	cleanup error // of executors
 }
 
@@ -295,7 +299,7 @@ func (l *loop) advance(c *projector.Checkpoint, k int) {
 			}
 			return
 		}
-		l.close(c, k, outcome{events.OutcomeError, call.Refusal})
+		l.close(c, k, outcome{kind: events.OutcomeError, text: call.Refusal})
 	}
 	c.Phase = projector.PhaseModel
 }
@@ -304,6 +308,10 @@ func (l *loop) advance(c *projector.Checkpoint, k int) {
 type outcome struct {
 	kind events.Outcome
 	text string
+
+	// brief, if set, tells the same in about so many bytes: what cannot be cut as
+	// a text without telling something else.
+	brief func(most int) string
 }
 
 // close gives call k its one result.
@@ -317,7 +325,11 @@ func (l *loop) close(c *projector.Checkpoint, k int, o outcome) {
 		c.Guard.Rejected++
 	}
 	if c.Guard.Repeats == l.limits.repeated && k == len(c.Calls)-1 {
-		o.text += fmt.Sprintf("\n\nNotice: this identical call was made %d times in a row. Do something else, or complete; the run fails if it is made again.", c.Guard.Repeats)
+		notice := fmt.Sprintf("\n\nNotice: this identical call was made %d times in a row. Do something else, or complete; the run fails if it is made again.", c.Guard.Repeats)
+		if o.text += notice; o.brief != nil {
+			brief := o.brief
+			o.brief = func(most int) string { return brief(most) + notice }
+		}
 	}
 	o.text = strings.ToValidUTF8(o.text, "\uFFFD")
 	message := func() events.Message {
@@ -351,9 +363,9 @@ func (l *loop) settle(ctx context.Context, k int, o outcome) error {
 func (l *loop) finish(ctx context.Context, k int, reply *events.Reply) error {
 	return l.commit(ctx, func(c *projector.Checkpoint) {
 		l.dispatched = -1
-		l.close(c, k, outcome{events.OutcomeOK, "The run is complete."})
+		l.close(c, k, outcome{kind: events.OutcomeOK, text: "The run is complete."})
 		for i := k + 1; i < len(c.Calls); i++ {
-			l.close(c, i, outcome{events.OutcomeSkipped, "The run was complete before this call."})
+			l.close(c, i, outcome{kind: events.OutcomeSkipped, text: "The run was complete before this call."})
 		}
 		c.Phase = projector.PhaseCompleted
 		c.Reply = reply
@@ -372,12 +384,17 @@ func (l *loop) execute(ctx context.Context, k int) error {
 	if call.Name == toolComplete {
 		return l.complete(ctx, k, &call)
 	}
+	l.untold = nil
 	o, err := l.invoke(ctx, &call, k != l.dispatched)
-	if err != nil {
-		return err
+	if err == nil {
+		o.text = redactText(l.in.Redactor, o.text)
+		err = l.settle(ctx, k, o)
 	}
-	o.text = redactText(l.in.Redactor, o.text)
-	return l.settle(ctx, k, o)
+	if err != nil && l.untold != nil {
+		// The result was to tell of it, and whoever goes on has to know.
+		err = errors.Join(err, l.untold(context.WithoutCancel(ctx)))
+	}
+	return err
 }
 
 // complete asks the controller whether the run may end. A refusal is a tool
@@ -410,9 +427,9 @@ func toolError(ctx context.Context, err error) (outcome, error) {
 	case errors.As(err, &fatal), errors.Is(err, ErrWaiting):
 		return outcome{}, err
 	case errors.As(err, &denied):
-		return outcome{events.OutcomeDenied, denied.Error()}, nil
+		return outcome{kind: events.OutcomeDenied, text: denied.Error()}, nil
 	}
-	return outcome{events.OutcomeError, err.Error()}, nil
+	return outcome{kind: events.OutcomeError, text: err.Error()}, nil
 }
 
 // unknown is what the model is told of a call that may or may not have
@@ -427,7 +444,7 @@ func unknown(tool string) outcome {
 	case toolCancelCalls:
 		advice = "Look at the calls with get_calls before you cancel them again."
 	}
-	return outcome{events.OutcomeUnknown, "Unknown outcome. Known: " + known + " Not known: " + what + ". " + advice}
+	return outcome{kind: events.OutcomeUnknown, text: "Unknown outcome. Known: " + known + " Not known: " + what + ". " + advice}
 }
 
 // mayHaveRead reports whether what is told of a call whose outcome is unknown may

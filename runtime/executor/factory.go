@@ -187,7 +187,7 @@ func (f *Factory) limits(s loop.ScriptLimits) limits {
 	return limits{
 		Value: or(s.Output, or(f.MaxValue, 256<<10)), Logs: or(s.Logs, or(f.MaxLogs, 64<<10)), Message: or(f.MaxMessage, 4<<10),
 		Input: or(f.MaxInput, 256<<10), Output: or(f.MaxOutput, 1<<20),
-		Callbacks: or(s.Callbacks, or(f.MaxCallbacks, 1000)), Concurrent: or(s.Concurrent, or(f.MaxConcurrent, 8)),
+		Callbacks: or(s.Callbacks, or(f.MaxCallbacks, 1000)), Concurrent: or(s.Concurrent, or(f.MaxConcurrent, loop.DefaultScriptConcurrent)),
 		File: or(f.MaxFile, 2<<20),
 	}
 }
