@@ -111,6 +111,20 @@ type Row struct {
 	Cost  *events.Cost `json:"cost,omitempty"`  // as it is shown: no part of what a Lister keeps
 }
 
+// MarshalJSON implements json.Marshaler. A row without a run has nothing that only a
+// run has.
+func (r Row) MarshalJSON() ([]byte, error) {
+	type run Row
+	if r.Run != "" {
+		return events.Marshal(run(r))
+	}
+	return events.Marshal(struct {
+		Session string          `json:"session"`
+		State   projector.State `json:"state"`
+		Reason  string          `json:"reason,omitempty"`
+	}{r.Session, r.State, r.Reason})
+}
+
 // Lister lists the runs of a namespace that match a filter: the newest admitted
 // first, those of one moment by run from the last to the first. What it says may
 // be a moment old.

@@ -18,7 +18,7 @@ type Summary struct {
 	Reason  string              `json:"reason"`
 	Parent  string              `json:"parent"`
 	Root    string              `json:"root"`
-	Started time.Time           `json:"started"`
+	Started time.Time           `json:"started,omitzero"` // of a session that was erased it is not known
 	Ended   *time.Time          `json:"ended,omitempty"`
 	Steps   int                 `json:"steps"`
 	Usage   events.Usage        `json:"usage"`

@@ -2,12 +2,9 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -45,13 +42,16 @@ func (f *folders) versions() ([]handlers.Version, error) {
 	if f.agents == "" {
 		return nil, usage(fmt.Errorf("--agents is missing: the folder of agent files"))
 	}
+	if err := checkFolder("--agents", f.agents); err != nil {
+		return nil, err
+	}
+	if f.capabilities != "" {
+		if err := checkFolder("--capabilities", f.capabilities); err != nil {
+			return nil, err
+		}
+	}
 	set, err := files.Load(f.agents, f.capabilities)
 	if err != nil {
-		for _, folder := range []string{f.agents, f.capabilities} {
-			if _, missing := os.Stat(folder); folder != "" && errors.Is(missing, fs.ErrNotExist) {
-				return nil, usage(err)
-			}
-		}
 		return nil, failed(err)
 	}
 	set.AllowMissingSubagents, set.Tools = f.allowMissing, f.tools
@@ -78,15 +78,15 @@ func (a *app) agentsCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "check", Short: "Check definition files without a server", Args: exactly(), Example: "  agentruntime agents check --agents ./agents --capabilities ./capabilities --policy policy.yaml"}
 	f.register(cmd)
 	f.registerMissing(cmd)
-	cmd.Flags().StringVar(&policy, "policy", "", "file of a policy that must allow what the agents name, in the namespace of --namespace")
+	cmd.Flags().StringVar(&policy, "policy", "", "file of a policy that must allow what the agents name, in the namespace of --namespace; that of the configuration by default")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		f.tools = a.tools
 		versions, err := f.versions()
 		if err != nil {
 			return err
 		}
-		if policy != "" {
-			if err := a.checkPolicy(policy, versions); err != nil {
+		if file := orDefault(policy, a.config.Policy); file != "" {
+			if err := a.checkPolicy(file, versions); err != nil {
 				return err
 			}
 		}

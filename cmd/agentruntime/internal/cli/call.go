@@ -38,6 +38,11 @@ func (a *app) callListCommand() *cobra.Command {
 				return usage(err)
 			}
 		}
+		if r.Agent != "" {
+			if err := checkAgent("--agent", r.Agent); err != nil {
+				return err
+			}
+		}
 		return a.withClient(func(ctx context.Context, c *client) error {
 			if r.Open {
 				return a.openCalls(ctx, c, r)

@@ -113,6 +113,9 @@ func (a *app) runMessageCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if err := checkTask(nil, files); err != nil {
+			return err
+		}
 		return a.steer(&s, args[0], func(ctx context.Context, c *client) error {
 			payload, err := c.give(ctx, events.MessageRun{Run: args[0], Message: text}, files)
 			if err != nil {

@@ -43,7 +43,7 @@ func (a *app) devCommand() *cobra.Command {
 			return usage(errors.New("--once runs the sample and does not go with --agents"))
 		}
 		f.metrics = orDefault(f.metrics, a.config.Metrics)
-		if err := errors.Join(checkAddress("--listen", f.listen), checkMetrics(f.metrics)); err != nil {
+		if err := errors.Join(checkAddress("--listen", f.listen, "127.0.0.1:4222"), checkMetrics(f.metrics)); err != nil {
 			return err
 		}
 		return a.unlessStopped(a.dev(&f))
@@ -80,6 +80,10 @@ func (a *app) dev(f *devFlags) error {
 	logger := a.logger("text", "warn")
 	server := &jetstream.Embedded{StoreDir: data, Listen: f.listen, Logger: logger}
 	if err := server.Start(); err != nil {
+		var used *jetstream.AddressInUseError
+		if errors.As(err, &used) {
+			err = fmt.Errorf("%w with --listen; port 0 picks a free one", err)
+		}
 		return failed(err)
 	}
 	defer server.Shutdown()

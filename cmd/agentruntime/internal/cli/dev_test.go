@@ -76,11 +76,11 @@ func TestDevSaysInOneLineWhyItCannotStart(t *testing.T) {
 		args  []string
 		words []string
 	}{
-		"the port is in use":                     {exitFailed, []string{"--listen", used.Addr().String()}, []string{used.Addr().String(), "in use", "choose another port"}},
+		"the port is in use":                     {exitFailed, []string{"--listen", used.Addr().String()}, []string{used.Addr().String(), "in use", "choose another port with --listen"}},
 		"the port is in use, for programs":       {exitFailed, []string{"--listen", used.Addr().String(), "-o", "json"}, []string{"in use"}},
 		"the address is none":                    {exitUsage, []string{"--listen", "4222"}, []string{"--listen", "4222", "127.0.0.1:4222"}},
 		"the port of the metrics is in use":      {exitFailed, []string{"--metrics", used.Addr().String()}, []string{used.Addr().String(), "--metrics"}},
-		"the address of the metrics is none":     {exitUsage, []string{"--metrics", "on"}, []string{"metrics", "on"}},
+		"the address of the metrics is none":     {exitUsage, []string{"--metrics", "on"}, []string{"metrics", "on", "127.0.0.1:9464"}},
 		"the data folder is a file":              {exitFailed, []string{"--data", file}, []string{file, "choose another folder"}},
 		"the data folder is below a file":        {exitFailed, []string{"--data", filepath.Join(file, "data")}, []string{file, "choose another folder"}},
 		"the data folder is in use":              {exitFailed, []string{"--data", inUse}, []string{inUse, "in use by another process"}},

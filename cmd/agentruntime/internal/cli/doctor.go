@@ -26,7 +26,7 @@ type diagnosis struct {
 
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{Use: "doctor", Short: "Look at every setting that a guarantee rests on", Args: exactly(),
-		Long:    "doctor looks at the server's and the streams' settings, at the workers, at how scripts are\ncontained here, at the providers of models, and at the secrets, MCP servers and policy of the\nconfiguration; a server is asked for its tools. Keys are never shown. It exits with 1 when something\nis wrong; what cannot be seen from here is said and is not wrong.",
+		Long:    "doctor looks at the server's and the streams' settings, at the workers, at how scripts are\ncontained here, at the providers of models, and at the encryption keys, secrets, MCP servers and\npolicy of the configuration; a server is asked for its tools. Keys are never shown. It exits with 1\nwhen something is wrong; what cannot be seen from here is said and is not wrong.",
 		Example: "  agentruntime doctor\n  agentruntime doctor -s nats://nats-1:4222 -o json",
 		RunE:    func(*cobra.Command, []string) error { return a.doctor() }}
 }
@@ -51,7 +51,7 @@ func (a *app) doctor() error {
 		list = append(list, diagnosis{f.Where + ": " + f.Setting, f.Verdict, detail})
 	}
 	list = append(list, a.workerDiagnosis(conn), scriptDiagnosis(a.ctx))
-	list = slices.Concat(list, a.providerDiagnoses(), a.secretDiagnoses(), a.serverDiagnoses(), a.policyDiagnosis())
+	list = slices.Concat(list, a.providerDiagnoses(), a.keyDiagnoses(), a.secretDiagnoses(), a.serverDiagnoses(), a.policyDiagnosis())
 	wrong := 0
 	for _, d := range list {
 		if d.Verdict == jetstream.Wrong {

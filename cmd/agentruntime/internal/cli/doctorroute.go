@@ -31,6 +31,24 @@ func (a *app) secretDiagnoses() []diagnosis {
 	return list
 }
 
+// keyDiagnoses tell which keys of the encryption are there. A worker needs each of
+// them.
+func (a *app) keyDiagnoses() []diagnosis {
+	var list []diagnosis
+	for i := range a.config.Encryption.Keys {
+		k := &a.config.Encryption.Keys[i]
+		d := diagnosis{"encryption key " + k.ID + " on this machine", jetstream.Right, "it is there, from " + orDefault(k.KeyEnv, k.KeyFile)}
+		if _, err := k.Wrapping(); err != nil {
+			d.Verdict, d.Detail = jetstream.Wrong, err.Error()
+			if k.Key == "" && k.KeyEnv != "" { // the environment of a worker elsewhere cannot be seen
+				d.Verdict = jetstream.Unverifiable
+			}
+		}
+		list = append(list, d)
+	}
+	return list
+}
+
 // serverDiagnoses ask every MCP server for its tools, from this machine.
 func (a *app) serverDiagnoses() []diagnosis {
 	var list []diagnosis

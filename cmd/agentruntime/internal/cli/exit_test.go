@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,7 +92,6 @@ func TestARefusalExitsWith1AndItsReason(t *testing.T) {
 		{"unknown_agent: namespace default has no agent", []string{"run", "start", "nobody", "-m", "go", "--wait"}},
 		{"invalid_input", []string{"run", "start", "reports", "--input", `{"month": 1}`}},
 		{"session_exists", []string{"run", "start", "echo", "-m", "go", "--session", session}},
-		{"malformed", []string{"run", "start", "echo", "-m", "go", "--session", "a b"}},
 		{"unknown_session", []string{"run", "continue", "nowhere", "-m", "go"}},
 		{"session_busy", []string{"run", "continue", session, "-m", "go"}},
 		{"session_busy", []string{"run", "continue", session, "-m", "go", "--wait"}},
@@ -153,7 +153,8 @@ func TestAWrongCommandLineExitsWith2BeforeAnythingIsAsked(t *testing.T) {
 		{"run", []string{"run", "tree", "nonsense"}},
 		{"see agentruntime run wait --help", []string{"run", "wait"}},
 		{"run", []string{"run", "wait", aRun, "nonsense"}},
-		{"negative", []string{"run", "wait", aRun, "--within", "-1s"}},
+		{"--within -1s: must be positive", []string{"run", "wait", aRun, "--within", "-1s"}},
+		{"--within 0s: must be positive", []string{"run", "wait", aRun, "--within", "0s"}},
 		{"RUN", []string{"run", "cancel"}},
 		{"run", []string{"run", "cancel", "nonsense", "--wait"}},
 		{"run", []string{"run", "message", "nonsense", "-m", "go"}},
@@ -191,14 +192,43 @@ func TestAWrongCommandLineExitsWith2BeforeAnythingIsAsked(t *testing.T) {
 		{"text or json", []string{"run", "list", "-o", "xml"}},
 		{"namespace", []string{"run", "list", "-n", "a.b"}},
 		{"positive", []string{"run", "list", "--timeout", "0s"}},
-		{"invalid", []string{"run", "list", "--timeout", "soon"}},
+		{`--timeout "soon": must be a duration`, []string{"run", "list", "--timeout", "soon"}},
 		{"cannot be read", []string{"run", "list", "--config", file + ".none"}},
-		{"line 1", []string{"run", "list", "--config", write(t, "sever: x\n", t.TempDir(), "config.yaml")}},
+		{"config.yaml:1: nats.sever: is not a field; did you mean server?", []string{"run", "list", "--config", write(t, "nats: { sever: x }\n", t.TempDir(), "config.yaml")}},
 		{"--agents", []string{"agents", "check"}},
 		{"--agents", []string{"agents", "apply"}},
 		{"no such folder", []string{"agents", "check", "--agents", file + ".none"}},
-		{"metrics", []string{"serve", "--metrics", "on"}},
-		{"sweep: must be at least 1s", []string{"serve", "--sweep", "1ms"}},
+		{"it is a file", []string{"agents", "check", "--agents", file}},
+		{"it is a file", []string{"agents", "apply", "--agents", "testdata/agents", "--capabilities", file}},
+		{"write it as 127.0.0.1:9464, or off", []string{"serve", "--metrics", "on"}},
+		{"--sweep 1ms: must be at least 1s", []string{"serve", "--sweep", "1ms"}},
+		{"--sweep 0s: must be at least 1s", []string{"serve", "--sweep", "0s"}},
+		{"--scripts " + file + ".none: there is no such folder", []string{"serve", "--scripts", file + ".none"}},
+		{`there is no command "nonsense"`, []string{"help", "nonsense"}},
+		{`there is no command "run nonsense"`, []string{"help", "run", "nonsense"}},
+		{`--after "x": must be a whole number, 0 or more; see agentruntime run watch --help`, []string{"run", "watch", aRun, "--after", "x"}},
+		{`--steps "x": must be a whole number; see`, []string{"budget", "topup", aRun, "--steps", "x"}},
+		{`--list "x": must be true or false; see`, []string{"serve", "--list=x"}},
+		{`--within "x": must be a duration such as 30s or 5m; see`, []string{"run", "wait", aRun, "--within", "x"}},
+		{`--label "": must be key=value; see`, []string{"run", "list", "-l", ""}},
+		{`--label "team": must be key=value; see`, []string{"run", "list", "-l", "team"}},
+		{"CALL is empty", []string{"call", "resolve", aRun, "", "0", "--as", "done"}},
+		{"CALL is empty", []string{"call", "settle", aRun, " ", "--result", "true"}},
+		{"SESSION is empty", []string{"run", "continue", "", "-m", "go"}},
+		{"AGENT is empty", []string{"run", "start", "", "-m", "go"}},
+		{`AGENT "a b" can be no agent's name`, []string{"run", "start", "a b", "-m", "go"}},
+		{`--agent "a b" can be no agent's name`, []string{"call", "list", "--open", "--agent", "a b"}},
+		{`session "a b"`, []string{"run", "start", "echo", "-m", "go", "--session", "a b"}},
+		{`session "a b"`, []string{"run", "continue", "a b", "-m", "go"}},
+		{"at most 16 files, not 17", append([]string{"run", "start", "echo", "-m", "go"}, slices.Repeat([]string{"--file", file}, 17)...)},
+		{"at most 16 files, not 17", append([]string{"run", "message", aRun, "-m", "go"}, slices.Repeat([]string{"--file", file}, 17)...)},
+		{"read the file", []string{"run", "continue", "s1", "-m", "go", "--file", file + ".none"}},
+		{"is a folder", []string{"run", "message", aRun, "-m", "go", "--file", t.TempDir()}},
+		{"--label: a run has at most", []string{"run", "start", "echo", "-m", "go", "-l", "a=" + strings.Repeat("b", 5000)}},
+		{"--label: a run has at most", []string{"run", "retry", aRun, "-l", "a=" + strings.Repeat("b", 5000)}},
+		{"must be a JSON object", []string{"run", "start", "echo", "--input", "[1]"}},
+		{"nats.server: must be URLs", []string{"run", "list", "-s", "foo bar"}},
+		{"no such file", []string{"agents", "check", "--agents", "testdata/agents", "--capabilities", "testdata/capabilities", "--policy", file + ".none"}},
 	} {
 		call(t, test.args...).fails(t, exitUsage, test.word)
 	}

@@ -51,6 +51,30 @@ func (c *client) give(ctx context.Context, payload any, paths []string) (any, er
 	return payload, nil
 }
 
+// checkFile refuses a file that can go with no command, without reading it.
+func checkFile(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return usage(fmt.Errorf("read the file: %w", err))
+	case info.IsDir():
+		return usage(fmt.Errorf("read the file: %s is a folder", path))
+	case info.Mode().IsRegular():
+		return checkSize(path, info.Size())
+	}
+	return nil
+}
+
+func checkSize(path string, size int64) error {
+	switch {
+	case size > handlers.MaxFile:
+		return usage(fmt.Errorf("the file %s has more than %d bytes", path, handlers.MaxFile))
+	case size == 0:
+		return usage(errors.New("the file " + path + " is empty"))
+	}
+	return nil
+}
+
 // readFile reads a file that can go with a command.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -59,15 +83,10 @@ func readFile(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, handlers.MaxFile+1))
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, usage(fmt.Errorf("read the file: %w", err))
-	case len(data) > handlers.MaxFile:
-		return nil, usage(fmt.Errorf("the file %s has more than %d bytes", path, handlers.MaxFile))
-	case len(data) == 0:
-		return nil, usage(errors.New("the file " + path + " is empty"))
 	}
-	return data, nil
+	return data, checkSize(path, int64(len(data)))
 }
 
 // store stores a file, a larger one in pieces that are put together then.

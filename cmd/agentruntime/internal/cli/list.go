@@ -39,6 +39,7 @@ func (a *app) runListCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.filter.Root, "root", "", "in the tree of this run, itself included")
 	cmd.Flags().StringVar(&f.filter.Reason, "reason", "", "parked, failed or cancelled for this reason, such as deadline")
 	cmd.Flags().BoolVar(&f.filter.Stuck, "stuck", false, "only runs that nothing will wake")
+	cmd.Flags().BoolVar(&f.filter.Unknown, "unknown", false, "only runs of whose callbacks an effect is not known; call list --unknown lists these")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, fmt.Sprintf("most runs to list; %d by default", listPage))
 	cmd.Flags().StringVar(&f.filter.After, "after", "", "go on where a list was cut, which names this")
 	cmd.Flags().BoolVar(&f.all, "all", false, "list every run, however many there are")
@@ -97,7 +98,7 @@ func (a *app) list(ctx context.Context, c *client, f *listFlags) error {
 		var lines [][]string
 		for i := range rows {
 			r := &rows[i]
-			lines = append(lines, []string{orDefault(r.Run, r.Session), r.Agent, string(r.State), date(r.Started), fmt.Sprint(r.Steps), stuck(r.Stuck) + why(&r.Summary)})
+			lines = append(lines, []string{runOf(r), r.Agent, string(r.State), date(r.Started), fmt.Sprint(r.Steps), stuck(r.Stuck) + why(&r.Summary)})
 		}
 		table(w, "RUN AGENT STATE STARTED STEPS REASON", lines)
 		if more {
@@ -110,6 +111,14 @@ func (a *app) list(ctx context.Context, c *client, f *listFlags) error {
 		a.tell("there are more runs: --after %s goes on, --all lists all", f.filter.After)
 	}
 	return nil
+}
+
+// runOf names the run of a row. A session that cannot be read has none.
+func runOf(r *handlers.Row) string {
+	if r.Run == "" {
+		return "session " + r.Session
+	}
+	return r.Run
 }
 
 // date is a moment in the time of this place. A session that cannot be read has

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -139,6 +140,7 @@ func TestARowSaysWhatItsRunWaitsFor(t *testing.T) {
 		{Summary: projector.Summary{Run: "s2-00000000", Agent: "a", State: projector.StatePending, Wake: "the next free worker", Started: started}},
 		{Summary: projector.Summary{Run: "s3-00000000", Agent: "long-name", State: projector.StateFailed, Reason: "budget", Started: started, Steps: 10}},
 		{Summary: projector.Summary{Session: "s4", State: handlers.StateUnreadable, Reason: "damaged"}},
+		{Summary: projector.Summary{Session: "s5", State: handlers.StateErased}},
 	}
 	url := answering(t, func(string, []byte) any { return handlers.ListAnswer{Runs: rows} })
 	var lines []string
@@ -150,9 +152,30 @@ func TestARowSaysWhatItsRunWaitsFor(t *testing.T) {
 		"s1-00000000 a parked 2026-01-02 03:04:05 2 STUCK: nothing will wake it; message: waits for a message",
 		"s2-00000000 a pending 2026-01-02 03:04:05 0 waits for the next free worker",
 		"s3-00000000 long-name failed 2026-01-02 03:04:05 10 budget",
-		"s4 unreadable - 0 damaged",
+		"session s4 unreadable - 0 damaged",
+		"session s5 erased - 0",
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)
+	}
+	// A row without a run has nothing that only a run has.
+	data := read[[]json.RawMessage](t, call(t, "run", "list", "-o", "json", "-s", url).ok(t))
+	var last bytes.Buffer
+	if err := json.Compact(&last, data[4]); err != nil || last.String() != `{"session":"s5","state":"erased"}` {
+		t.Errorf("a session that was erased is %s, %v", data[4], err)
+	}
+}
+
+func TestAListIsAskedForRunsWithUnknownEffects(t *testing.T) {
+	var asked handlers.Filter
+	url := answering(t, func(_ string, request []byte) any {
+		if err := json.Unmarshal(request, &asked); err != nil {
+			return err.Error()
+		}
+		return handlers.ListAnswer{Runs: []handlers.Row{}}
+	})
+	call(t, "run", "list", "--unknown", "-o", "json", "-s", url).ok(t)
+	if !asked.Unknown {
+		t.Errorf("asked %+v", asked)
 	}
 }

@@ -124,6 +124,11 @@ func describeFact(e *events.Event, since time.Time) string {
 		} else if p.Reply != nil {
 			detail += ": " + brief(describeReply(p.Reply))
 		}
+	case events.CallAnswered:
+		if detail = p.CallID + " by " + p.By + ": "; p.Error != "" {
+			detail += "error: "
+		}
+		detail += brief(orDefault(p.Error, string(p.Output)))
 	case events.CancelRequested:
 		detail = p.Reason
 	case events.MessageReceived:
@@ -146,6 +151,9 @@ func describePark(p *events.RunParked) string {
 	}
 	if p.Messages {
 		list = append(list, "a message")
+	}
+	if p.Reason == events.ParkCall {
+		list = append(list, "the answer of "+p.Capability+" to call "+p.CallID)
 	}
 	if p.Reason == events.ParkBudget {
 		list = append(list, "a top-up of the budget")

@@ -23,6 +23,17 @@ func TestAgentsAreCheckedAgainstAPolicy(t *testing.T) {
 	r = call(t, append(check, folder+"/policy.yaml", "-n", "another")...)
 	r.exits(t, exitFailed)
 	demand(t, r.err, "agent one: the policy of namespace another does not allow the agent one")
-	call(t, append(check, folder+"/agents/one.yaml")...).fails(t, exitUsage, "one.yaml", "instructions")
+	// Without the flag it is the policy that a worker would have.
+	plain := check[:len(check)-1]
+	config := write(t, "policy: "+folder+"/policy.yaml\n", folder, "config.yaml")
+	for _, r := range []result{call(t, append(plain, "--config", config)...), callIn(t, variables{"AGENTRUNTIME_POLICY": folder + "/policy.yaml"}, "", plain...)} {
+		r.exits(t, exitFailed)
+		demand(t, r.err, "agent two: the policy of namespace default does not allow the model c/d")
+	}
+	call(t, append(plain, "--config", config, "-n", "support")...).ok(t)
+	callIn(t, variables{"AGENTRUNTIME_POLICY": folder + "/none.yaml"}, "", plain...).fails(t, exitUsage, "none.yaml")
+	call(t, append(check, "")...).fails(t, exitUsage, "--policy is empty")
+	call(t, append(check, folder+"/agents/one.yaml")...).exits(t, exitUsage)
+	call(t, append(check, write(t, "namespaces:\n  a: {}\n  b:\n    routs: {}\n", folder, "wrong.yaml"))...).fails(t, exitUsage, "wrong.yaml:4: namespaces.b.routs: is not a field; did you mean routes?")
 	call(t, append(check, folder+"/none.yaml")...).fails(t, exitUsage, "none.yaml")
 }

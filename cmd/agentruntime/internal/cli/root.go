@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -161,9 +159,8 @@ func (a *app) root() *cobra.Command {
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
-	})
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(helpCommand())
 	p := root.PersistentFlags()
 	p.StringVar(&a.flags.file, "config", "", "configuration file (AGENTRUNTIME_CONFIG)")
 	p.StringVarP(&a.flags.output, "output", "o", "text", "text or json")
@@ -185,7 +182,10 @@ func (a *app) root() *cobra.Command {
 }
 
 // configure reads the configuration and lays the flags over it.
-func (a *app) configure(*cobra.Command) error {
+func (a *app) configure(cmd *cobra.Command) error {
+	if err := checkGiven(cmd); err != nil {
+		return err
+	}
 	if a.flags.output != "text" && a.flags.output != "json" {
 		return usage(fmt.Errorf("--output %q: must be text or json", a.flags.output))
 	}
@@ -212,26 +212,6 @@ func (a *app) configure(*cobra.Command) error {
 	return nil
 }
 
-// checkAddress refuses what can be no address to listen at.
-func checkAddress(flag, address string) error {
-	_, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
-		return usage(fmt.Errorf("%s %q is no address; write it as 127.0.0.1:4222", flag, address))
-	}
-	return nil
-}
-
-// checkMetrics is checkAddress for what may be off or left open.
-func checkMetrics(address string) error {
-	if address == "" || address == "off" {
-		return nil
-	}
-	return checkAddress("the address of the metrics", address)
-}
-
 // group is a command that only has others below it.
 func group(use, short, example string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{Use: use, Short: short, Example: example, Args: func(cmd *cobra.Command, args []string) error {
@@ -242,14 +222,4 @@ func group(use, short, example string, commands ...*cobra.Command) *cobra.Comman
 	}, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	g.AddCommand(commands...)
 	return g
-}
-
-// exactly refuses another number of arguments.
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != len(names) {
-			return usage(fmt.Errorf("%s takes %d arguments %v, got %d; see %s --help", cmd.CommandPath(), len(names), names, len(args), cmd.CommandPath()))
-		}
-		return nil
-	}
 }

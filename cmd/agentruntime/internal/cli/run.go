@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -64,6 +65,9 @@ func (t *task) read(in io.Reader) (input json.RawMessage, err error) {
 	if t.message, err = readMessage(t.message, in); err != nil {
 		return nil, err
 	}
+	if err := checkTask(t.labels, t.files); err != nil {
+		return nil, err
+	}
 	t.identify()
 	input = json.RawMessage(t.input)
 	if t.inputFile != "" {
@@ -74,6 +78,9 @@ func (t *task) read(in io.Reader) (input json.RawMessage, err error) {
 	if t.message == "" {
 		if err := events.CheckJSON(input, events.JSONLimits{}); err != nil {
 			return nil, usage(fmt.Errorf("the input is not JSON: %w", err))
+		}
+		if !bytes.HasPrefix(bytes.TrimSpace(input), []byte("{")) {
+			return nil, usage(errors.New("the input must be a JSON object"))
 		}
 	}
 	return input, nil
@@ -113,6 +120,14 @@ func (a *app) runStartCommand() *cobra.Command {
 	cmd.Flags().StringVar(&t.inputFile, "input-file", "", "file with the input")
 	cmd.Flags().StringVar(&t.session, "session", "", "id of the session; derived from the command by default")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if err := checkAgent("AGENT", args[0]); err != nil {
+			return err
+		}
+		if t.session != "" {
+			if err := events.CheckSession(t.session); err != nil {
+				return usage(err)
+			}
+		}
 		input, err := t.read(a.in)
 		if err != nil {
 			return err
@@ -128,6 +143,9 @@ func (a *app) runContinueCommand() *cobra.Command {
 		Example: "  agentruntime run continue s3f9… -m 'The third floor' --wait"}
 	t.register(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if err := events.CheckSession(args[0]); err != nil {
+			return usage(err)
+		}
 		if _, err := t.read(a.in); err != nil {
 			return err
 		}
@@ -145,6 +163,9 @@ func (a *app) runRetryCommand() *cobra.Command {
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if err := events.CheckRun(args[0]); err != nil {
 			return usage(err)
+		}
+		if err := checkTask(t.labels, nil); err != nil {
+			return err
 		}
 		t.identify()
 		return a.command(&t, events.RetryRun{Run: args[0], Labels: t.labels})

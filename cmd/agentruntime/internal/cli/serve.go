@@ -29,13 +29,18 @@ func (a *app) serveCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&list, "list", true, "whether this worker may keep the list of runs, which one worker does for all (AGENTRUNTIME_LIST)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("sweep") {
+			if err := checkSweep(sweep); err != nil {
+				return err
+			}
 			a.config.Sweep = sweep
+		}
+		if scripts != "" {
+			if err := checkFolder("--scripts", scripts); err != nil {
+				return err
+			}
 		}
 		if cmd.Flags().Changed("list") {
 			a.config.List = list
-		}
-		if err := a.config.Check(); err != nil {
-			return usage(err)
 		}
 		at := orDefault(orDefault(metrics, a.config.Metrics), defaultMetrics)
 		if err := checkMetrics(at); err != nil {

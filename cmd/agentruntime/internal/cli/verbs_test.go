@@ -386,6 +386,22 @@ func TestDoctorTellsOfSecretsServersAndThePolicy(t *testing.T) {
 	demand(t, r.out, "wrong         secret filed", "no such file", "wrong         policy ", "namespace")
 }
 
+func TestDoctorTellsWhichKeysOfTheEncryptionAreThereAndShowsNone(t *testing.T) {
+	d, folder := develop(t, t.TempDir()), t.TempDir()
+	key := strings.Repeat("ab", 32)
+	configured := write(t, "encryption:\n  keys:\n    - { id: there, key_env: THERE }\n    - { id: filed, key_file: "+write(t, key+"\n", folder, "key")+" }\n    - { id: away, key_env: AWAY }\n    - { id: short, key_env: SHORT }\n    - { id: gone, key_file: "+filepath.Join(folder, "gone")+" }\n", folder, "config.yaml")
+	r := callIn(t, variables{"THERE": key, "SHORT": "hunter2-short"}, "", "doctor", "-s", d.url, "--config", configured)
+	r.failsAfter(t, exitFailed, "2 settings are wrong")
+	demand(t, r.out, "right         encryption key there on this machine: it is there, from THERE",
+		"right         encryption key filed on this machine: it is there, from "+folder,
+		"unverifiable  encryption key away on this machine: AWAY is not set",
+		"wrong         encryption key short on this machine: the key must be 32 random bytes",
+		"wrong         encryption key gone on this machine", "no such file")
+	if strings.Contains(r.out+r.err, key) || strings.Contains(r.out+r.err, "hunter2") {
+		t.Errorf("doctor shows a key:\n%s%s", r.out, r.err)
+	}
+}
+
 func TestDoctorFailsWhenSomethingIsWrong(t *testing.T) {
 	url := natsServer(t).ClientURL()
 	for _, args := range [][]string{nil, {"-o", "json"}} {

@@ -27,10 +27,10 @@ func (a *app) runWaitCommand() *cobra.Command {
 	},
 		Long:    "wait shows the runs once all of them have ended, and tells of each end on standard error. It\nexits with 1 when one of them did not complete, or when the time is over.",
 		Example: "  agentruntime run wait s3f9…-k2m4x9qa\n  agentruntime run wait $(agentruntime run list -l batch=7 -o json | jq -r '.[].run') --within 10m"}
-	cmd.Flags().DurationVar(&within, "within", 0, "longest time to wait for the runs; 0 is for ever. --timeout is that of each request")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if within < 0 {
-			return usage(fmt.Errorf("--within %s: must not be negative", within))
+	cmd.Flags().DurationVar(&within, "within", 0, "longest time to wait for the runs; for ever by default. --timeout is that of each request")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("within") && within <= 0 {
+			return usage(fmt.Errorf("--within %s: must be positive", within))
 		}
 		w := waiting{app: a, ended: make(map[string]*handlers.RunDetail)}
 		for _, run := range args {

@@ -4,10 +4,8 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"os"
@@ -16,8 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/files"
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/jetstream"
 	"github.com/agentruntime/agentruntime/runtime"
@@ -128,57 +125,89 @@ type Log struct {
 
 // Error reports a configuration that cannot be used.
 type Error struct {
-	Source string // the file, the variable or the flag
+	Source string // the file, with the line and the member's path; the variable or the flag
 	Reason string
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("configuration %s: %s", e.Source, e.Reason) }
 
-// Read reads the file, if one is named, and lays the environment over it.
+// source names a place in a file. Line is 0 and path empty where there is none.
+func source(file string, line int, path string) string {
+	if line > 0 {
+		file += ":" + strconv.Itoa(line)
+	}
+	if path != "" {
+		file += ": " + path
+	}
+	return file
+}
+
+// inFile turns what is wrong with a file into an *Error each, joined.
+func inFile(err error) error {
+	var all []error
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			all = append(all, inFile(err))
+		}
+		return errors.Join(all...)
+	}
+	var wrong *files.Error
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	return &Error{source(wrong.File, wrong.Line, wrong.Field), wrong.Reason}
+}
+
+// Read reads the file, if one is named, and lays the environment over it. The
+// error is an *Error, or several of them, joined.
 func Read(file string, getenv func(string) string) (*Config, error) {
 	c := &Config{List: true}
 	if file == "" {
 		file = getenv("AGENTRUNTIME_CONFIG")
 	}
+	var settings *files.Settings
 	if file != "" {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			return nil, &Error{file, fmt.Sprintf("cannot be read: %v", err)}
 		}
-		if err := c.decode(data); err != nil {
-			return nil, &Error{file, strings.Join(strings.Fields(err.Error()), " ")}
+		if settings, err = files.ReadSettings(file, data, c); err != nil {
+			return nil, inFile(err)
 		}
 	}
+	if line := settings.Line("encryption"); line > 0 && len(c.Encryption.Keys) == 0 {
+		return nil, &Error{source(file, line, "encryption.keys"), "must have a key: without one nothing is encrypted; to have everything stored plain, leave encryption out"}
+	}
+	alone := *c
+	alone.Providers = maps.Clone(c.Providers)
 	if err := c.environment(getenv); err != nil {
 		return nil, err
 	}
+	c.complete(getenv)
+	c.resolve(getenv)
+	c.readKeys(getenv)
+	err := c.Check()
+	if err == nil {
+		return c, nil
+	}
+	// What the file alone gets wrong in the same way stands in it.
+	alone.complete(func(string) string { return "" })
+	var wrong *Error
+	if own := alone.Check(); errors.As(own, &wrong) && own.Error() == err.Error() {
+		if line := settings.Line(wrong.Source); line > 0 {
+			return nil, &Error{source(file, line, wrong.Source), wrong.Reason}
+		}
+	}
+	return nil, err
+}
+
+// complete puts defaults in the place of what neither the file nor the environment
+// says.
+func (c *Config) complete(getenv func(string) string) {
 	if c.Namespace == "" {
 		c.Namespace = "default"
 	}
 	c.provide(getenv)
-	c.resolve(getenv)
-	c.readKeys(getenv)
-	return c, c.Check()
-}
-
-// decode reads the one document of a file; an empty file has none.
-func (c *Config) decode(data []byte) error {
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	d.KnownFields(true)
-	if err := d.Decode(c); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		return err
-	}
-	var more yaml.Node
-	switch err := d.Decode(&more); {
-	case err == nil:
-		return fmt.Errorf("line %d: a second document: a configuration is one", more.Line)
-	case !errors.Is(err, io.EOF):
-		return err
-	}
-	return nil
 }
 
 // environment lays the variables over the file.
@@ -250,6 +279,9 @@ func (c *Config) Check() error {
 			return &Error{n.name, "must be " + n.must}
 		}
 	}
+	if err := c.NATS.check(); err != nil {
+		return err
+	}
 	if err := c.checkProviders(); err != nil {
 		return err
 	}
@@ -271,6 +303,23 @@ func (c *Config) Check() error {
 	case "", "json", "text":
 	default:
 		return &Error{"log.format", "must be json or text"}
+	}
+	return nil
+}
+
+// check repeats no address: a password may stand in it.
+func (n *NATS) check() error {
+	for address := range strings.SplitSeq(n.Server, ",") {
+		if address = strings.TrimSpace(address); address == "" {
+			continue // the client skips it, too
+		}
+		if !strings.Contains(address, "://") {
+			address = "nats://" + address
+		}
+		u, err := url.Parse(address)
+		if err != nil || u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			return &Error{"nats.server", "must be URLs separated by commas, such as nats://127.0.0.1:4222"}
+		}
 	}
 	return nil
 }

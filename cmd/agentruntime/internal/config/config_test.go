@@ -39,7 +39,7 @@ func refused(t *testing.T, err error, source string, words ...string) {
 	if !errors.As(err, &wrong) {
 		t.Fatalf("error %v, want one about %s", err, source)
 	}
-	if wrong.Source != source {
+	if wrong.Source != source && !strings.HasSuffix(wrong.Source, ": "+source) {
 		t.Errorf("the error is about %s, want %s", wrong.Source, source)
 	}
 	for _, word := range append(words, source) {
@@ -187,31 +187,97 @@ func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
 }
 
 func TestWhatAFileMayNotSayIsRefusedWithItsLine(t *testing.T) {
-	for text, words := range map[string][]string{
-		"namespace: a\nnamespaces: b\n":                  {"line 2", "namespaces"},
-		"nats:\n  server: a\n  url: b\nlogs: {}\n":       {"line 3", "url", "line 4", "logs"},
-		"worker:\n  lease: ten\n":                        {"line 2", "ten"},
-		"layout: [8]\n":                                  {"line 1"},
-		"layout:\n  shards: many\n":                      {"line 2", "many"},
-		"tree:\n  deep: 5\n":                             {"line 2", "deep"},
-		"sweep: 1m\nlist: perhaps\n":                     {"line 2", "perhaps"},
-		"namespace: a\nnamespace: b\n":                   {"line 2", "namespace"},
-		"namespace: 'a\n":                                {"line"},
-		"namespace: a\n---\nnamespace: b\n":              {"line 2", "second document"},
-		"namespace: a\n---\nnamespace: 'b\n":             {"line"},
-		"worker: {}\n# a comment\n\nworkers: {slots: 1}": {"line 4", "workers"},
+	for text, want := range map[string][]string{
+		"namespace: a\nnamespaces: b\n":                                          {":2: namespaces: is not a field; did you mean namespace?"},
+		"nats:\n  server: a\n  url: b\nlogs: {}\n":                               {":3: nats.url: is not a field; the fields are creds, inbox_prefix, nkey, server, tls_ca, tls_cert, tls_key, user", ":4: logs: is not a field; did you mean log?"},
+		"worker:\n  lease: ten\n":                                                {":2: worker.lease: must be a duration such as 30s or 5m"},
+		"worker:\n  lease: 10\n":                                                 {":2: worker.lease: must be a duration such as 30s or 5m"},
+		"layout: [8]\n":                                                          {":1: layout: must be an object, but is an array"},
+		"layout:\n  shards: many\n":                                              {":2: layout.shards: must be an integer, but is a string"},
+		"layout:\n  shards: 9223372036854775808\n":                               {":2: layout.shards: must be at most 1000000000000000"},
+		"tree:\n  deep: 5\n":                                                     {":2: tree.deep: is not a field; the fields are depth, width"},
+		"sweep: 1m\nlist: perhaps\n":                                             {":2: list: must be a boolean, but is a string"},
+		"namespace: a\nnamespace: b\n":                                           {":2: namespace: is given twice, first in line 1"},
+		"namespace: 'a\n":                                                        {":1: is not YAML: found unexpected end of stream"},
+		"namespace: a\n---\nnamespace: b\n":                                      {":2: begins a second document: write it to a file of its own"},
+		"worker: {}\n# a comment\n\nworkers: {slots: 1}":                         {":4: workers: is not a field; did you mean worker?"},
+		"encryption:\n  keys:\n    - id: k\n      kye_env: K":                    {":4: encryption.keys[0].kye_env: is not a field; did you mean key_env?"},
+		"mcp:\n  files:\n    comand: [x]\n":                                      {":3: mcp.files.comand: is not a field; did you mean command?"},
+		"mcp:\n  files:\n    command: x\n":                                       {":3: mcp.files.command: must be an array, but is a string"},
+		"providers:\n  local:\n    models:\n      m: { price: { input: true } }": {":4: providers.local.models.m.price.input: must be a string or a number, but is a boolean"},
+		"providers:\n  local:\n    models:\n      m:\n        efort: low\n":      {":5: providers.local.models.m.efort: is not a field; did you mean effort?"},
+		"policy:\n": {":1: policy: has no value"},
 	} {
 		file := write(t, text)
 		_, err := config.Read(file, environment{}.get)
-		refused(t, err, file, words...)
+		var wrong *config.Error
+		if !errors.As(err, &wrong) {
+			t.Errorf("%q: error %v", text, err)
+			continue
+		}
+		var lines []string
+		for _, line := range want {
+			lines = append(lines, "configuration "+file+line)
+		}
+		if diff := cmp.Diff(strings.Join(lines, "\n"), err.Error()); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+func TestAValueThatCannotWorkIsRefusedWithItsLineWhereAFileHasIt(t *testing.T) {
+	text := "worker:\n  slots: 1\n  lease: 1s\nhttp:\n  hosts:\n    a: {}\n    desk.internal:\n      tls_cert: x\n    desk: {}\n"
+	file := write(t, text)
+	_, err := config.Read(file, environment{}.get)
+	refused(t, err, file+":3: worker.lease", "must be whole seconds")
+	file = write(t, strings.Replace(text, "1s", "2s", 1))
+	_, err = config.Read(file, environment{}.get)
+	refused(t, err, file+":7: http.hosts.desk.internal", "tls_key")
+	// What the environment says stands in no file.
+	file = write(t, "namespace: right\n")
+	_, err = config.Read(file, environment{"AGENTRUNTIME_NAMESPACE": "a b"}.get)
+	refused(t, err, "namespace", "must be")
+	if strings.Contains(err.Error(), file) {
+		t.Error(err)
+	}
+	_, err = config.Read(write(t, "sweep: 1ms\n"), environment{"AGENTRUNTIME_NAMESPACE": "a b"}.get)
+	refused(t, err, "namespace", "must be")
+	if _, err := config.Read(write(t, "namespace: a.b\n"), environment{"AGENTRUNTIME_NAMESPACE": "right"}.get); err != nil {
+		t.Errorf("what the environment replaces is no error: %v", err)
+	}
+}
+
+func TestAnEncryptionWithoutKeysIsRefused(t *testing.T) {
+	for _, text := range []string{"encryption: {}", "encryption: { keys: [] }"} {
+		file := write(t, "namespace: a\n"+text+"\n")
+		_, err := config.Read(file, environment{}.get)
+		refused(t, err, file+":2: encryption.keys", "must have a key", "plain")
+	}
+	_, err := config.Read(write(t, "encryption:\n"), environment{}.get)
+	refused(t, err, "encryption", "has no value")
+}
+
+func TestAnAddressThatIsNoneIsRefusedAndNotShown(t *testing.T) {
+	for _, address := range []string{"foo bar", "nats://u:hunter2@a b:4222", "http://a", "nats://", "nats://a:4222,nats://b:port"} {
+		_, err := config.Read("", environment{"NATS_URL": address}.get)
+		refused(t, err, "nats.server", "must be URLs")
+		if strings.Contains(err.Error(), "hunter2") {
+			t.Error(err)
+		}
+	}
+	for _, address := range []string{"a", "a:4222, b:4222", "[::1]:4222", "tls://u:p@a", "wss://a:443/path", "nats://tok@a,"} {
+		if _, err := config.Read("", environment{"NATS_URL": address}.get); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
 	}
 }
 
 func TestASecretDoesNotStandInAFile(t *testing.T) {
-	for _, field := range []string{"nats: { password: hunter2 }", "nats: { token: hunter2 }", "providers: { openai: { key: hunter2 } }", "providers: { openai: { api_key: hunter2 } }"} {
-		file := write(t, field+"\n")
+	for text, source := range map[string]string{"nats: { password: hunter2 }": "nats.password", "nats: { token: hunter2 }": "nats.token",
+		"providers: { openai: { key: hunter2 } }": "providers.openai.key", "providers: { openai: { api_key: hunter2 } }": "providers.openai.api_key"} {
+		file := write(t, text+"\n")
 		_, err := config.Read(file, environment{}.get)
-		refused(t, err, file, "line 1", "not found")
+		refused(t, err, file+":1: "+source, "is not a field")
 		if strings.Contains(fmt.Sprint(err), "hunter2") {
 			t.Errorf("the error shows the secret: %v", err)
 		}
@@ -264,7 +330,6 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 		"mcp: { files: { command: [x], url: 'http://a' } }":    "mcp.files",
 		"mcp: { files: { url: 'http://u:p@a' } }":              "mcp.files.url",
 		"mcp: { files: { url: 'http://a', env: { A: b } } }":   "mcp.files",
-		"mcp: { files: { command: [x], env: { A: '${b}' } } }": "mcp.files.A",
 		"http: { allow: ['10.0.0.0/33'] }":                     "http.allow",
 		"http: { hosts: { a: { tls_cert: x } } }":              "http.hosts.a",
 		"http: { hosts: { 'a:0': { tls_ca: x } } }":            "http.hosts.a:0",
@@ -284,6 +349,13 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 	} {
 		_, err := config.Read(write(t, text), environment{}.get)
 		refused(t, err, source, "must be")
+	}
+	for text, source := range map[string]string{
+		"mcp: { files: { command: [x], env: { A: '${b}' } } }":        "mcp.files.env.A",
+		"mcp: { files: { url: 'http://a', headers: { A: '${b}' } } }": "mcp.files.headers.A",
+	} {
+		_, err := config.Read(write(t, text), environment{}.get)
+		refused(t, err, source, source+": must name a secret that there is; secrets has no b")
 	}
 	for _, text := range []string{
 		"layout: { shards: 64, replicas: 5 }", "layout: { shards: 1, replicas: 1 }", "worker: { lease: 2s }",

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -31,9 +32,13 @@ type EncryptionKey struct {
 
 var keyIDForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$`)
 
-// readKeys reads the keys. One that is missing is no error here: commands that
-// only ask a worker need none.
+// readKeys reads the keys of providers and of the encryption. One that is missing
+// is no error here: commands that only ask a worker need none.
 func (c *Config) readKeys(getenv func(string) string) {
+	for name, p := range c.Providers {
+		p.readKey(getenv)
+		c.Providers[name] = p
+	}
 	for i := range c.Encryption.Keys {
 		k := &c.Encryption.Keys[i]
 		p := Provider{KeyEnv: k.KeyEnv, KeyFile: k.KeyFile}
@@ -65,17 +70,26 @@ func (c *Config) checkKeys() error {
 func (c *Config) WrappingKeys() ([]handlers.WrappingKey, error) {
 	var keys []handlers.WrappingKey
 	for i, k := range c.Encryption.Keys {
-		at := fmt.Sprintf("encryption.keys[%d]", i)
-		if k.Key == "" {
-			return nil, &Error{at, k.KeyGone}
-		}
-		secret, err := decodeKey(k.Key)
+		key, err := k.Wrapping()
 		if err != nil {
-			return nil, &Error{at, err.Error()}
+			return nil, &Error{fmt.Sprintf("encryption.keys[%d]", i), err.Error()}
 		}
-		keys = append(keys, handlers.WrappingKey{ID: k.ID, Secret: [handlers.KeySize]byte(secret)})
+		keys = append(keys, *key)
 	}
 	return keys, nil
+}
+
+// Wrapping returns the key as a worker needs it. The error says why it is none,
+// and nothing of it.
+func (k *EncryptionKey) Wrapping() (*handlers.WrappingKey, error) {
+	if k.Key == "" {
+		return nil, errors.New(k.KeyGone)
+	}
+	secret, err := decodeKey(k.Key)
+	if err != nil {
+		return nil, err
+	}
+	return &handlers.WrappingKey{ID: k.ID, Secret: [handlers.KeySize]byte(secret)}, nil
 }
 
 func decodeKey(text string) ([]byte, error) {

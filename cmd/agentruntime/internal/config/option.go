@@ -14,7 +14,7 @@ type Options struct {
 
 	// Thinking is off, adaptive (as much as the model finds right), or the most
 	// tokens that it may think. For anthropic and gemini.
-	Thinking string `yaml:"thinking"`
+	Thinking string `yaml:"thinking" takes:"number"`
 
 	// Temperature is from 0 to 2, for anthropic to 1. Models that reason do not
 	// take it.

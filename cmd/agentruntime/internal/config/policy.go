@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,15 +10,15 @@ import (
 	"sync"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/agentruntime/agentruntime/cmd/agentruntime/internal/files"
 	"github.com/agentruntime/agentruntime/handlers/policy"
 )
 
 // maxPolicy bounds the file of a policy, in bytes.
 const maxPolicy = 1 << 20
 
-// ReadPolicy reads a policy from a file. The error is an *Error.
+// ReadPolicy reads a policy from a file. The error is an *Error, or several of
+// them, joined.
 func ReadPolicy(file string) (*policy.Policy, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -34,24 +33,23 @@ func ReadPolicy(file string) (*policy.Policy, error) {
 		return nil, &Error{file, fmt.Sprintf("the policy cannot be read: %v", err)}
 	}
 	p := &policy.Policy{}
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	d.KnownFields(true)
-	if err = d.Decode(p); err == nil {
-		if more := d.Decode(new(yaml.Node)); !errors.Is(more, io.EOF) {
-			err = errors.New("a second document: a policy is one")
-		}
-	}
+	settings, err := files.ReadSettings(file, data, p)
 	switch {
-	case errors.Is(err, io.EOF):
-		// An empty file would deny everything, or is half written.
-		err = errors.New("it is empty; to deny everything say namespaces: {}")
-	case err == nil:
-		err = p.Check()
+	case err != nil:
+		return nil, inFile(err)
+	case settings.Empty():
+		// It would deny everything, or is half written.
+		return nil, &Error{file, "it is empty; to deny everything say namespaces: {}"}
 	}
-	if err != nil {
-		return nil, &Error{file, strings.Join(strings.Fields(err.Error()), " ")}
+	if err = p.Check(); err == nil {
+		return p, nil
 	}
-	return p, nil
+	var all []error
+	for text := range strings.SplitSeq(err.Error(), "\n") {
+		path, reason, _ := strings.Cut(text, ": ")
+		all = append(all, &Error{source(file, settings.Line(path), path), reason})
+	}
+	return nil, errors.Join(all...)
 }
 
 // PolicyFile is the policy of a file, as the file is at the moment: it is looked
@@ -67,8 +65,8 @@ type PolicyFile struct {
 	failed string      // what was told last
 }
 
-// OpenPolicy reads the policy of a file for the first time; a wrong one is an
-// *Error. Tell is called with each later one, and with what is wrong of it.
+// OpenPolicy reads the policy of a file for the first time; of a wrong one the
+// error is that of ReadPolicy. Tell is called with each later one, and with what is wrong of it.
 func OpenPolicy(file string, tell func(p *policy.Policy, err error)) (*PolicyFile, error) {
 	p, err := ReadPolicy(file)
 	if err != nil {

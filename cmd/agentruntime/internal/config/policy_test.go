@@ -35,20 +35,31 @@ func place(t *testing.T, file, text string) {
 	}
 }
 
-func TestAPolicyThatIsWrongIsRefusedInOneLine(t *testing.T) {
+func TestAPolicyThatIsWrongIsRefusedWithItsLine(t *testing.T) {
 	for text, says := range map[string]string{
-		"":                                      "empty",
-		"namespaces: {a.b: {}}":                 "no namespace's name",
-		"namespaces: {a: {agents: ['[']}}":      "no pattern",
-		"namespaces: {a: {agents: ['']}}":       "no pattern",
-		"namespaces: {a: {egress: some}}":       "none of deny",
-		"namespaces: {a: {limits: {x: {}}}}":    "concurrent or per_minute",
-		"namespaces: {a: {agent: [x]}}":         "agent",
-		"namespaces: {}\n---\nnamespaces: {}\n": "second document",
+		"":                                      ": it is empty; to deny everything say namespaces: {}",
+		"# nothing yet\n":                       ": it is empty; to deny everything say namespaces: {}",
+		"namespaces: {a.b: {}}":                 ":1: namespaces.a.b: can be no namespace's name",
+		"namespaces:\n  a: {agents: ['[']}":     `:2: namespaces.a.agents: "[" is no pattern`,
+		"namespaces: {a: {agents: ['']}}":       `:1: namespaces.a.agents: "" is no pattern`,
+		"namespaces: {a: {agents: [5]}}":        ":1: namespaces.a.agents[0]: must be a string, but is an integer",
+		"namespaces:\n  a:\n    egress: some":   `:3: namespaces.a.egress: "some" is none of deny, until_untrusted, allow`,
+		"namespaces: {a: {limits: {x.*: {}}}}":  ":1: namespaces.a.limits.x.*: must have concurrent or per_minute, and neither negative",
+		"namespaces:\n  a:\n    routs: {}":      ":3: namespaces.a.routs: is not a field; did you mean routes?",
+		"namespaces: []":                        ":1: namespaces: must be an object, but is an array",
+		"[]":                                    ":1: must be an object, but is an array",
+		"namespaces: {}\n---\nnamespaces: {}\n": ":2: begins a second document: write it to a file of its own",
 	} {
 		file := write(t, text)
 		_, err := config.ReadPolicy(file)
-		refused(t, err, file, says)
+		var wrong *config.Error
+		if !errors.As(err, &wrong) || err.Error() != "configuration "+file+says {
+			t.Errorf("%q: %v, want %s", text, err, says)
+		}
+	}
+	file := write(t, "namespaces:\n  a: {agent: [x]}\n  b: {agents: x}\n")
+	if _, err := config.ReadPolicy(file); err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), file+":3: namespaces.b.agents: ") {
+		t.Errorf("two errors: %v", err)
 	}
 	if _, err := config.ReadPolicy(write(t, allowing)); err != nil {
 		t.Error(err)

@@ -53,9 +53,9 @@ type Model struct {
 
 // Price is what a million tokens cost, as decimal numbers of Config.Currency.
 type Price struct {
-	Input  string `yaml:"input"`
-	Cached string `yaml:"cached"` // input read from the provider's cache; as input by default
-	Output string `yaml:"output"`
+	Input  string `yaml:"input" takes:"number"`
+	Cached string `yaml:"cached" takes:"number"` // input read from the provider's cache; as input by default
+	Output string `yaml:"output" takes:"number"`
 }
 
 // The kinds of providers.
@@ -78,9 +78,7 @@ var KeyVariables = map[string]string{"openai": "OPENAI_API_KEY", "anthropic": "A
 // maxKey bounds the file that holds a key, in bytes.
 const maxKey = 16 << 10
 
-// provide completes the providers with the defaults and the environment, and
-// reads their keys. A key that is missing is no error here: most processes that
-// read a configuration ask no model.
+// provide completes the providers with the defaults and the environment.
 func (c *Config) provide(getenv func(string) string) {
 	if c.Providers == nil {
 		c.Providers = make(map[string]Provider)
@@ -100,7 +98,6 @@ func (c *Config) provide(getenv func(string) string) {
 		if p.Kind == "" && slices.Contains(Kinds, name) {
 			p.Kind = name
 		}
-		p.readKey(getenv)
 		c.Providers[name] = p
 	}
 }

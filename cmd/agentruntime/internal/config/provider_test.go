@@ -35,7 +35,7 @@ func TestAProviderThatCannotWorkIsRefused(t *testing.T) {
 		"anthropic: { models: { m: { thinking: 2000 } } }":                         "providers.anthropic.models.m.output_tokens",
 		"anthropic: { models: { m: { thinking: 2000, output_tokens: 2000 } } }":    "providers.anthropic.models.m.thinking",
 		"anthropic: { models: { m: { temperature: 1.5 } } }":                       "providers.anthropic.models.m.temperature",
-		"openai: { models: { m: { temperature: .nan } } }":                         "providers.openai.models.m.temperature",
+		"openai: { models: { m: { temperature: nan } } }":                          "providers.openai.models.m.temperature",
 		"openai: { models: { m: { temperature: 1, effort: low } } }":               "providers.openai.models.m.temperature",
 		"gemini: { models: { m: { temperature: 1, thinking: adaptive } } }":        "providers.gemini.models.m.temperature",
 		"openai: { files: { types: [PNG] } }":                                      "providers.openai.files.types[0]",

@@ -120,15 +120,18 @@ func (c *Config) checkServer(at, name string, s MCPServer) error {
 	case s.URL != "" && (len(s.Env) > 0 || s.Dir != ""), s.URL == "" && len(s.Headers) > 0:
 		return &Error{at, "must be given env and dir with a command only, and headers with a url only"}
 	}
-	for _, values := range []map[string]string{s.Env, s.Headers} {
-		for _, key := range slices.Sorted(maps.Keys(values)) {
-			if _, err := handlers.ExpandSecrets(values[key], func(name string) (string, error) {
+	for _, of := range []struct {
+		name   string
+		values map[string]string
+	}{{"env", s.Env}, {"headers", s.Headers}} {
+		for _, key := range slices.Sorted(maps.Keys(of.values)) {
+			if _, err := handlers.ExpandSecrets(of.values[key], func(name string) (string, error) {
 				if _, known := c.Named[name]; !known {
 					return "", fmt.Errorf("must name a secret that there is; secrets has no %s", name)
 				}
 				return "", nil
 			}); err != nil {
-				return &Error{at + "." + key, "must be right: " + err.Error()}
+				return &Error{at + "." + of.name + "." + key, err.Error()}
 			}
 		}
 	}

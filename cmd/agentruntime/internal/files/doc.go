@@ -3,7 +3,8 @@
 //
 // An agent is a file <slug>.yaml of the folder of agents, a capability a file
 // <name>.yaml of the folder of capabilities. AgentSchema and CapabilitySchema
-// say what may stand in them.
+// say what may stand in them. ReadSettings reads other files of the same YAML,
+// whose fields are those of a Go type: the configuration and the policy.
 //
 // # What it guarantees
 //

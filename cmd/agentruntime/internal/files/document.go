@@ -26,6 +26,7 @@ type document struct {
 	file   string
 	name   string // of the file, without .yaml
 	root   *node
+	empty  bool // there is no value in it
 	errors []*Error
 }
 
@@ -75,6 +76,7 @@ func (d *document) read(data []byte) *document {
 		problem := problemOf(err)
 		return d.whole(breakLine(data, problem), "is not YAML: %s", problem)
 	case root == nil, more == nil && root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" && root.Value == "":
+		d.empty = true
 		return d.whole(1, "is empty")
 	case more != nil:
 		return d.whole(more.Line, "begins a second document: write it to a file of its own")

@@ -37,6 +37,10 @@ type shape struct {
 	fields   map[string]*shape
 	names    []string // of the fields, sorted
 	required []string
+
+	each     *shape // of every item of a list, or else member of a mapping, in settings
+	list     bool
+	duration bool
 }
 
 // newShape panics for a schema that is not accepted: both are part of the
@@ -56,17 +60,29 @@ func newShape(name string, doc json.RawMessage) *shape {
 	}
 	s := &shape{schema: compiled, integer: parts.Type == "integer", fields: make(map[string]*shape), required: parts.Required}
 	for field, doc := range parts.Properties {
-		s.fields[field] = newShape(name+" "+field, doc)
-		s.names = append(s.names, field)
+		s.add(field, newShape(name+" "+field, doc))
 	}
-	slices.Sort(s.names)
 	return s
+}
+
+func (s *shape) add(name string, field *shape) {
+	s.fields[name] = field
+	s.names = append(s.names, name)
+	slices.Sort(s.names)
 }
 
 // check reports what of a value does not fit, and returns the rest: nil when
 // nothing of it can be used.
 func (d *document) check(s *shape, n *node) json.RawMessage {
-	if len(s.fields) == 0 || n.kind != object {
+	switch {
+	case s.duration:
+		return d.checkDuration(n)
+	case s.each != nil && (n.kind == array && s.list || n.kind == object && !s.list):
+		for _, c := range n.children {
+			d.check(s.each, c)
+		}
+		return n.json()
+	case len(s.fields) == 0 || n.kind != object:
 		return d.checkValue(s, n)
 	}
 	kept := []byte{'{'}
