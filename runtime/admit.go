@@ -36,8 +36,11 @@ func (h *callbacks) count(made *projector.Callback) error {
 	if err := h.over(); err != nil {
 		return err
 	}
-	made.Index = len(h.made)
-	h.made, h.stage = append(h.made, *made), append(h.stage, counted)
+	made.Index = len(h.stage)
+	kept := made.CallbackMade
+	kept.Input = nil // the journal's; it may be large, and is held no longer than the callback
+	h.kept.Record(&events.CallbacksRecorded{Made: []events.CallbackMade{kept}})
+	h.stage = append(h.stage, counted)
 	return nil
 }
 
@@ -75,7 +78,7 @@ func (h *callbacks) admit(ctx context.Context, c *Callback) (release func(), err
 		h.denials = append(h.denials, denied.Error())
 	}
 	if !h.ended {
-		h.made[c.Index].Done = &events.CallbackDone{Index: c.Index, Outcome: events.OutcomeSkipped, Text: projector.Cut(strings.ToValidUTF8(err.Error(), "\uFFFD"))}
+		h.note(events.CallbackDone{Index: c.Index, Outcome: events.OutcomeSkipped, Text: projector.Cut(strings.ToValidUTF8(err.Error(), "\uFFFD"))})
 	}
 	return nil, err
 }

@@ -37,8 +37,8 @@ type callbacks struct {
 	journal *recording              // nil where the store keeps none
 
 	mu    sync.Mutex
-	made  []projector.Callback
-	stage []stage // of each
+	kept  projector.Script // what is told of the callbacks: no inputs, and bounded results
+	stage []stage          // of each
 	ended bool
 	fatal error
 
@@ -178,12 +178,17 @@ func (h *callbacks) end(index int, output json.RawMessage, err error) {
 		return // what became of it was told without it
 	}
 	done.Attached = h.files[index]
-	h.made[index].Done = &done
-	changes := h.made[index].Changes()
+	h.note(done)
+	changes := h.kept.Callbacks[index].Changes()
 	h.mu.Unlock()
 	if h.journal != nil {
 		h.journal.outcome(done, changes)
 	}
+}
+
+// note keeps what became of a callback.
+func (h *callbacks) note(done events.CallbackDone) {
+	h.kept.Record(&events.CallbacksRecorded{Done: []events.CallbackDone{done}})
 }
 
 // doneOf is what the journal keeps of an outcome.
@@ -276,8 +281,8 @@ func (h *callbacks) finish(attempt context.Context, aborted bool) error {
 	h.mu.Lock()
 	h.ended = true
 	var list []events.CallbackDone
-	for i := range h.made {
-		c := &h.made[i]
+	for i := range h.kept.Callbacks {
+		c := &h.kept.Callbacks[i]
 		switch {
 		case c.Done != nil:
 			continue
@@ -300,7 +305,7 @@ func (h *callbacks) finish(attempt context.Context, aborted bool) error {
 		return nil
 	}
 	for _, done := range list {
-		h.journal.outcome(done, h.made[done.Index].Changes())
+		h.journal.outcome(done, h.kept.Callbacks[done.Index].Changes())
 	}
 	if aborted {
 		attempt = context.WithoutCancel(attempt)
@@ -314,7 +319,7 @@ func (h *callbacks) finish(attempt context.Context, aborted bool) error {
 func (h *callbacks) explain(failed *ScriptError) func(most int) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	made, console := slices.Clone(h.made), strings.Join(failed.Logs, "\n")
+	made, console := slices.Clone(h.kept.Callbacks), strings.Join(failed.Logs, "\n")
 	return func(most int) string {
 		text := cutMiddle(failed.Error(), most/4)
 		if len(made) > 0 {

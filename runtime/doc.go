@@ -30,7 +30,8 @@
 // A store that is a Journal keeps a journal of the callbacks of a script as well:
 //
 //	predispatch      before a callback that may change something is sent; a read
-//	                 does not wait, and its record is part of the next append
+//	                 does not wait, and its record is part of the next append,
+//	                 unless so many have gathered that they need one
 //	outcome          part of the next append, or of one to spare
 //
 // A backend that is an Admitter is asked before the predispatch, so that whatever

@@ -55,8 +55,17 @@ type batch struct {
 	wanted bool          // somebody waits for it, or it is worth an append
 	told   bool          // it holds the outcome of a callback that changes something
 	open   bool          // one of these is unknown
+	size   int           // bytes of inputs, results and texts
 	done   chan struct{} // closed when it is appended, or has failed
 }
+
+// maxBatch is how many bytes a batch may gather. What would exceed it has it
+// appended first, and waits, so that a script that only reads costs no memory
+// that grows with its callbacks.
+const (
+	maxBatch  = 256 << 10
+	batchCost = 128 // of one that has no text
+)
 
 func newRecording(ctx context.Context, port Journal, call string, fail func(error)) *recording {
 	r := &recording{port: port, ctx: ctx, call: call, fail: fail}
@@ -69,7 +78,7 @@ func (r *recording) batch() *batch {
 }
 
 // predispatch notes a callback that is about to be sent. When it changes
-// something, it returns after that is committed.
+// something, or is the one that fills a batch, it returns after that is committed.
 func (r *recording) predispatch(ctx context.Context, made events.CallbackMade, changes bool) error {
 	r.mu.Lock()
 	if r.closed {
@@ -78,11 +87,13 @@ func (r *recording) predispatch(ctx context.Context, made events.CallbackMade, c
 	}
 	r.made++
 	r.next.Made = append(r.next.Made, made)
-	r.next.wanted = r.next.wanted || changes || r.worthwhile()
+	r.next.size += batchCost + len(made.Input)
+	full := r.next.size >= maxBatch
+	r.next.wanted = r.next.wanted || changes || full || r.worthwhile()
 	mine := r.next
 	r.start()
 	r.mu.Unlock()
-	if !changes {
+	if !changes && !full {
 		return nil
 	}
 	return r.await(ctx, mine)
@@ -96,6 +107,7 @@ func (r *recording) outcome(done events.CallbackDone, changes bool) {
 		return
 	}
 	r.next.Done = append(r.next.Done, done)
+	r.next.size += batchCost + len(done.Result) + len(done.Text)
 	r.next.told = r.next.told || changes
 	r.next.open = r.next.open || changes && done.Outcome == events.OutcomeUnknown
 	r.next.wanted = r.next.wanted || r.worthwhile()

@@ -6,10 +6,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"time"
-
-	loop "github.com/agentruntime/agentruntime/runtime"
 )
 
 // childName is the name under which the program is executed as a child.
@@ -77,21 +74,13 @@ func child(memoryText, secondsText string) error {
 	return w.send(serve(r, o))
 }
 
-// serve runs the script and returns the frame that ends the run. A panic of
-// the engine is the script's failure.
+// serve runs the script and returns the frame that ends the run, when no call
+// is open. A panic of the engine is the script's failure.
 func serve(r *realm, o order) (last *frame) {
 	defer func() {
-		x := recover()
-		if x == nil {
-			return
+		if x := recover(); x != nil {
+			last = r.collapse(x)
 		}
-		kind, text := loop.ScriptException, fmt.Sprint(x)
-		for _, refused := range []string{"makeslice:", "growslice:", "Buffer: too large"} {
-			if strings.Contains(text, refused) {
-				kind = loop.ScriptMemory // an allocation that Go does not even try
-			}
-		}
-		last = &frame{Type: frameFail, Kind: kind, Text: cut("the JavaScript engine failed: "+text, o.Limits.Message)}
 	}()
 	r.limit(o.Limits)
 	if err := r.bind(o.Names); err != nil {

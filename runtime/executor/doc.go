@@ -10,8 +10,9 @@
 //
 // # What it guarantees
 //
-//   - A script costs the worker at most its time-out, and the memory of its
-//     bounded output. Loops, regular expressions, strings, numbers and source
+//   - A script costs the worker at most its time-out, the memory of its bounded
+//     output, 16 MiB of inputs in flight, and as many answers as calls may be in
+//     flight, and one. Loops, regular expressions, strings, numbers and source
 //     text that exhaust memory or never return end the child and nothing else.
 //   - A script ends within its time-out plus half a second, whatever it does and
 //     whatever its callbacks do, with a result or with an [*Error] that says
@@ -68,11 +69,12 @@
 //	child   ready                      the realm is built
 //	worker  run    code, names, limits
 //	child   log*                       as they are written, so that a killed script keeps them
-//	child   call   id, name, input     at most so many at once, the rest waits in the child
+//	child   call   id, name, input     at most so many and so large at once, the rest waits in the child
 //	worker  reply  id, output | error
 //	child   done   value | fail  kind, message, line
 //
 // Exactly one done or fail ends a run, and only when no call is open: a script
-// that returned waits for the callbacks it did not await. A promise that can no
+// that returned waits for the callbacks it did not await, and one that made too
+// many or broke the engine for those that were sent. A promise that can no
 // longer be settled, because no callback is open, is reported at once.
 package executor

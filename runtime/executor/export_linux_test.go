@@ -19,3 +19,7 @@ func (f *Factory) RefuseIsolation(refusal error) func() int {
 	}
 	return func() int { return int(asked.Load()) }
 }
+
+// Lock takes the file system from this process, as a child does. The errors are
+// those of giving up privileges and of the paths.
+func Lock() (privileges, paths error) { return renouncePrivileges(), lockPaths() }

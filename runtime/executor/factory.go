@@ -17,7 +17,7 @@ import (
 
 const (
 	defaultMemory = 256 << 20
-	minMemory     = 64 << 20 // what the engine needs to start and to say what went wrong
+	minMemory     = 96 << 20 // what the engine needs for values, inputs and output of the usual limits
 	defaultCPU    = time.Minute
 	defaultWarm   = 2
 	startTimeout  = 10 * time.Second
@@ -31,7 +31,7 @@ var errClosed = errors.New("the executor is closed")
 type Factory struct {
 	Timeout time.Duration // of a script that has none of its own; 30 s
 
-	Memory int64         // of a child, RLIMIT_DATA; 256 MiB, at least 64 MiB
+	Memory int64         // of a child, RLIMIT_DATA; 256 MiB, at least 96 MiB
 	CPU    time.Duration // of a child, in whole seconds; 1 min
 	Warm   int           // children kept ready once New was called; 2, and none when negative
 

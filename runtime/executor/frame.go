@@ -59,6 +59,7 @@ type limits struct {
 const (
 	defaultCode    = 256 << 10
 	maxPart        = loop.MaxScriptBytes       // what any limit of a size may be
+	maxInFlight    = 16 << 20                  // bytes of the inputs of a script's callbacks in flight, unless it is a single one
 	maxWorkerFrame = 6*maxPart + frameOverhead // source text of control characters takes six bytes each in JSON
 
 	frameHeader   = 4

@@ -68,6 +68,7 @@ func TestAChildIsNotBelieved(t *testing.T) {
 		"a call without input":      {frames(`{"type":"call","id":1,"name":"wait"}`, ended), loop.ScriptOutput},
 		"a call with a large input": {frames(`{"type":"call","id":1,"name":"wait","data":"` + strings.Repeat("x", 2000) + `"}`), loop.ScriptOutput},
 		"an end with calls open":    {frames(`{"type":"call","id":1,"name":"wait","data":1}`, ended), loop.ScriptKilled},
+		"a failure with calls open": {frames(`{"type":"call","id":1,"name":"wait","data":1}`, `{"type":"fail","kind":"exception"}`), loop.ScriptKilled},
 		"too many calls at once": {frames(`{"type":"call","id":1,"name":"wait","data":1}`,
 			`{"type":"call","id":2,"name":"wait","data":1}`, `{"type":"call","id":3,"name":"wait","data":1}`), loop.ScriptKilled},
 	} {

@@ -16,11 +16,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == executor.ProbeName {
+	switch os.Args[0] {
+	case executor.ProbeName:
 		probe()
-		return
+	case workerName:
+		worker()
+	case lockedName:
+		locked()
+	default:
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
 }
 
 // newFactory returns a factory that the test closes.

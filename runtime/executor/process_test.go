@@ -197,6 +197,11 @@ func TestAChildIsContained(t *testing.T) {
 	if all := len(contained.Applied) + len(contained.Missing); all != 11 || !slices.Contains(contained.Applied, "memory limit") {
 		t.Errorf("containment is %+v", contained)
 	}
+	if first := "first to go when the host runs out of memory"; slices.Contains(contained.Applied, first) {
+		if score, err := os.ReadFile(proc + "oom_score_adj"); err != nil || string(score) != "1000\n" {
+			t.Errorf("it is said to be %s, and its score is %q, %v", first, score, err)
+		}
+	}
 	checkHeld(t, p.Pid())
 	own, here := namespace(t, proc), namespace(t, "/proc/self/")
 	if isolated := slices.Contains(contained.Applied, executor.NamespacesNote); isolated && own == here {
@@ -258,7 +263,7 @@ func TestTheHostIsToldWhatAChildWrote(t *testing.T) {
 
 func TestOptionsOutOfRangeAreRefused(t *testing.T) {
 	for _, f := range []*executor.Factory{
-		{Memory: 1 << 20}, {MaxValue: 5 << 20}, {MaxCode: -1}, {CPU: -1}, {MaxCallbacks: -1}, {MaxConcurrent: -1},
+		{Memory: 96<<20 - 1}, {MaxValue: 5 << 20}, {MaxCode: -1}, {CPU: -1}, {MaxCallbacks: -1}, {MaxConcurrent: -1},
 	} {
 		if _, err := newFactory(t, f).New(context.Background()); err == nil {
 			t.Errorf("%+v is accepted", f)

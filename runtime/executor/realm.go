@@ -34,7 +34,9 @@ type realm struct {
 
 	open     map[int]*callback // sent and not answered
 	waiting  []*callback       // not sent yet
+	inFlight int               // bytes of the inputs of those sent
 	made     int
+	exceeded bool            // the script made more callbacks than it may
 	broken   bool            // the engine cannot run the script any further
 	rejected []*goja.Promise // nobody looked, in order; nil where somebody did later
 	position map[*goja.Promise]int
@@ -80,7 +82,27 @@ func (r *realm) run(code string) *frame {
 	// back, so that they do not change a value that was returned.
 	last := r.drain(r.outcome(main, err))
 	// To read a rejection may run the script, which may call again.
-	return r.drain(r.reportRejections(main, last))
+	last = r.drain(r.reportRejections(main, last))
+	if r.exceeded {
+		return r.tooMany() // wherever that was
+	}
+	return last
+}
+
+// collapse gives up the script after a panic of the engine.
+func (r *realm) collapse(x any) *frame {
+	kind, text := loop.ScriptException, fmt.Sprint(x)
+	for _, refused := range []string{"makeslice:", "growslice:", "Buffer: too large"} {
+		if strings.Contains(text, refused) {
+			kind = loop.ScriptMemory // an allocation that Go does not even try
+		}
+	}
+	last := r.fail(kind, "the JavaScript engine failed: "+text, 0)
+	if r.exceeded {
+		last = r.tooMany()
+	}
+	r.breakDown()
+	return r.drain(last)
 }
 
 // drain waits for the callbacks that are open. What they lead to can turn
@@ -103,7 +125,7 @@ func compile(code string) (*goja.Program, *frame) {
 	fail := func(line int, text string) *frame {
 		return &frame{Type: frameFail, Kind: loop.ScriptSyntax, Line: min(line, lines), Text: text}
 	}
-	tree, err := parser.ParseFile(nil, sourceName, source, 0, parser.WithDisableSourceMaps)
+	tree, err := parse(source)
 	var list parser.ErrorList
 	if errors.As(err, &list) && len(list) > 0 {
 		return nil, fail(list[0].Position.Line, list[0].Message)
@@ -121,6 +143,16 @@ func compile(code string) (*goja.Program, *frame) {
 		return nil, fail(0, err.Error())
 	}
 	return program, nil
+}
+
+// parse parses the source. The parser panics on some of what it cannot read.
+func parse(source string) (tree *ast.Program, err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			err = fmt.Errorf("the parser cannot read this, write it in another way: %v", x)
+		}
+	}()
+	return parser.ParseFile(nil, sourceName, source, 0, parser.WithDisableSourceMaps)
 }
 
 // isWrapped reports whether the program is one call of the wrapper and the
@@ -166,6 +198,9 @@ func (r *realm) breakDown() {
 
 // outcome is what the script has come to.
 func (r *realm) outcome(main *goja.Promise, err error) *frame {
+	if r.exceeded {
+		return r.tooMany()
+	}
 	if err != nil {
 		return r.failure(err)
 	}
@@ -182,9 +217,8 @@ func (r *realm) outcome(main *goja.Promise, err error) *frame {
 // returned encodes the script's value.
 func (r *realm) returned(v goja.Value) *frame {
 	text, err := r.encode(v)
-	var stack *goja.StackOverflowError
 	switch {
-	case errors.As(err, &stack):
+	case isUncatchable(err):
 		return r.failure(err)
 	case err != nil:
 		return r.fail(loop.ScriptOutput, "the returned value has no JSON form: "+err.Error(), 0)
@@ -211,6 +245,11 @@ func (r *realm) failure(err error) *frame {
 		return r.fail(loop.ScriptException, fmt.Sprintf("stack overflow: functions are nested deeper than %d calls", maxCalls), line)
 	}
 	return r.fail(loop.ScriptException, err.Error(), 0)
+}
+
+// tooMany is the frame for a script that made more callbacks than it may.
+func (r *realm) tooMany() *frame {
+	return r.fail(loop.ScriptCallbacks, fmt.Sprintf("the script made more than %d callbacks", r.limits.Callbacks), 0)
 }
 
 func (r *realm) fail(kind loop.ScriptErrorKind, text string, line int) *frame {
@@ -293,15 +332,23 @@ func lineOf(trace string) int {
 func (r *realm) try(f func()) (err error) {
 	defer func() {
 		if x := recover(); x != nil {
-			stack, ok := x.(*goja.StackOverflowError)
-			if !ok {
+			stop, ok := x.(error)
+			if !ok || !isUncatchable(stop) {
 				panic(x)
 			}
-			err = stack
+			err = stop
 		}
 	}()
 	if thrown := r.vm.Try(f); thrown != nil {
 		return thrown
 	}
 	return nil
+}
+
+// isUncatchable reports whether an error is one that no script can catch: it
+// leaves every function of it.
+func isUncatchable(err error) bool {
+	var stack *goja.StackOverflowError
+	var interrupted *goja.InterruptedError
+	return errors.As(err, &stack) || errors.As(err, &interrupted)
 }

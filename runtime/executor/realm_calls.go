@@ -4,14 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/dop251/goja"
 
 	"github.com/agentruntime/agentruntime/events"
-
-	loop "github.com/agentruntime/agentruntime/runtime"
 )
 
 // callback is one call of a binding.
@@ -73,7 +70,14 @@ func (r *realm) caller(name string, encode func(name string, arguments []goja.Va
 	return r.function(name, func(call goja.FunctionCall) goja.Value {
 		promise, resolve, reject := r.vm.NewPromise()
 		c := &callback{name: name, resolve: resolve, reject: reject, problem: r.newError(r.errorClass, "")}
-		input, problem := encode(name, call.Arguments)
+		var input string
+		var problem *goja.Object
+		err := r.try(func() { input, problem = encode(name, call.Arguments) })
+		if isUncatchable(err) {
+			panic(err)
+		} else if err != nil {
+			problem = r.newError(r.typeErrorClass, "the arguments of "+name+" cannot be read: "+r.thrown(err).Error())
+		}
 		if problem != nil {
 			r.mustSettle(reject(problem))
 			return r.vm.ToValue(promise)
@@ -81,14 +85,14 @@ func (r *realm) caller(name string, encode func(name string, arguments []goja.Va
 		c.input = input
 		r.made++
 		if r.made > r.limits.Callbacks {
-			r.exit(r.fail(loop.ScriptCallbacks, fmt.Sprintf("the script made more than %d callbacks", r.limits.Callbacks), 0))
+			// It goes no further, like after a stack overflow.
+			r.exceeded = true
+			r.breakDown()
+			panic(new(goja.InterruptedError))
 		}
 		c.id = r.made
-		if len(r.open) < r.limits.Concurrent {
-			r.dispatch(c)
-		} else {
-			r.waiting = append(r.waiting, c)
-		}
+		r.waiting = append(r.waiting, c)
+		r.dispatch()
 		return r.vm.ToValue(promise)
 	})
 }
@@ -102,9 +106,8 @@ func (r *realm) input(name string, arguments []goja.Value) (text string, problem
 		return "{}", nil
 	}
 	text, err := r.encode(arguments[0])
-	var stack *goja.StackOverflowError
-	if errors.As(err, &stack) {
-		panic(stack)
+	if isUncatchable(err) {
+		panic(err)
 	}
 	if err == nil && text == "" {
 		err = errors.New("it is a function or a symbol")
@@ -121,23 +124,29 @@ func (r *realm) input(name string, arguments []goja.Value) (text string, problem
 	return text, nil
 }
 
-func (r *realm) dispatch(c *callback) {
-	r.open[c.id] = c
-	r.must(r.wire.send(&frame{Type: frameCall, ID: c.id, Name: c.name, Data: []byte(c.input)}))
+// dispatch sends the calls that wait, as many as may be in flight.
+func (r *realm) dispatch() {
+	for len(r.waiting) > 0 && len(r.open) < r.limits.Concurrent {
+		c := r.waiting[0]
+		if len(r.open) > 0 && r.inFlight+len(c.input) > maxInFlight {
+			return
+		}
+		r.waiting[0], r.waiting = nil, r.waiting[1:]
+		r.open[c.id] = c
+		r.inFlight += len(c.input)
+		r.must(r.wire.send(&frame{Type: frameCall, ID: c.id, Name: c.name, Data: []byte(c.input)}))
+	}
 }
 
-// step receives one answer, sends a call that waited, and goes on with the
+// step receives one answer, sends what waited for it, and goes on with the
 // script. The error is one that the script could not catch.
 func (r *realm) step() error {
 	f, err := r.wire.receive()
 	r.must(err)
 	c := r.open[f.ID]
 	delete(r.open, f.ID)
-	if len(r.waiting) > 0 {
-		next := r.waiting[0]
-		r.waiting = slices.Delete(r.waiting, 0, 1)
-		r.dispatch(next)
-	}
+	r.inFlight -= len(c.input)
+	r.dispatch()
 	if r.broken {
 		return nil
 	}
@@ -178,16 +187,21 @@ func (r *realm) newError(class *goja.Object, message string) *goja.Object {
 func (r *realm) encode(v goja.Value) (string, error) {
 	encoded, err := r.stringify(goja.Undefined(), v)
 	if err != nil {
-		var thrown *goja.Exception
-		if errors.As(err, &thrown) && thrown.Value() != nil {
-			return "", errors.New(r.display(thrown.Value()))
-		}
-		return "", err
+		return "", r.thrown(err)
 	}
 	if goja.IsUndefined(encoded) {
 		return "", nil
 	}
 	return replaceSurrogates(encoded.String()), nil
+}
+
+// thrown is an error of the engine in the words of what the script threw.
+func (r *realm) thrown(err error) error {
+	var thrown *goja.Exception
+	if errors.As(err, &thrown) && thrown.Value() != nil {
+		return errors.New(r.display(thrown.Value()))
+	}
+	return err
 }
 
 // mustSettle goes on with an error that no script can catch.
@@ -202,12 +216,6 @@ func (r *realm) must(err error) {
 	if err != nil {
 		os.Exit(1)
 	}
-}
-
-// exit ends the run from inside the script.
-func (r *realm) exit(last *frame) {
-	r.must(r.wire.send(last))
-	os.Exit(0)
 }
 
 // checkValue refuses what the host's readers could not take.

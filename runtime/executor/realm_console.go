@@ -51,14 +51,20 @@ func (r *realm) display(v goja.Value) string {
 			text = "[function]"
 		default:
 			encoded, err := r.stringify(goja.Undefined(), object)
-			if err == nil && !goja.IsUndefined(encoded) {
+			switch {
+			case isUncatchable(err):
+				panic(err)
+			case err == nil && !goja.IsUndefined(encoded):
 				text = encoded.String()
-			} else {
+			default:
 				text = object.String()
 			}
 		}
 	})
 	if err != nil {
+		if r.exceeded {
+			panic(err)
+		}
 		return "[object]"
 	}
 	return text

@@ -31,9 +31,12 @@ type run struct {
 	logs    []string
 	budget  logBudget
 	made    int
+	replies sync.Mutex // held while an answer is sent
 
 	mu     sync.Mutex
-	open   map[int]string // names of the callbacks in flight
+	open   map[int]*frame // the callbacks in flight
+	bytes  int            // of their inputs
+	unsent int            // answers that the child has not read
 	ended  bool
 	result *Result
 	err    error
@@ -52,7 +55,7 @@ func (p *Process) Execute(ctx context.Context, s *Script) (*Result, error) {
 	}
 	timeout := or(s.Limits.Timeout, or(p.factory.Timeout, defaultTimeout))
 	callbacks, cancel := context.WithCancel(loop.WithScriptEnd(ctx, time.Now().Add(timeout)))
-	r := &run{process: p, script: s, limits: p.factory.limits(s.Limits), timeout: timeout, parent: ctx, ctx: callbacks, open: make(map[int]string)}
+	r := &run{process: p, script: s, limits: p.factory.limits(s.Limits), timeout: timeout, parent: ctx, ctx: callbacks, open: make(map[int]*frame)}
 	r.budget.left = r.limits.Logs + noteBytes
 	p.wire.max = r.limits.fromChild()
 	timer := time.AfterFunc(r.timeout, r.timeOut)
@@ -101,8 +104,8 @@ func (r *run) end(result *Result, err error) {
 func (r *run) timeOut() {
 	r.mu.Lock()
 	names := make([]string, 0, len(r.open))
-	for _, name := range r.open {
-		names = append(names, name)
+	for _, f := range r.open {
+		names = append(names, f.Name)
 	}
 	r.mu.Unlock()
 	text := fmt.Sprintf("the script did not end within %s", r.timeout)
@@ -182,11 +185,7 @@ func (r *run) handle(f *frame) {
 }
 
 func (r *run) done(f *frame) {
-	r.mu.Lock()
-	open := len(r.open)
-	r.mu.Unlock()
-	if open > 0 {
-		r.violation(loop.ScriptKilled, "it ended with callbacks in flight")
+	if r.waits() {
 		return
 	}
 	if err := events.CheckJSON(f.Data, events.JSONLimits{MaxBytes: r.limits.Value}); err != nil {
@@ -196,7 +195,21 @@ func (r *run) done(f *frame) {
 	r.end(&Result{Value: f.Data}, nil)
 }
 
+// waits ends the run of a child that ended it with calls open.
+func (r *run) waits() bool {
+	r.mu.Lock()
+	open := len(r.open)
+	r.mu.Unlock()
+	if open > 0 {
+		r.violation(loop.ScriptKilled, "it ended with callbacks in flight")
+	}
+	return open > 0
+}
+
 func (r *run) failed(f *frame) {
+	if r.waits() {
+		return
+	}
 	switch f.Kind {
 	case loop.ScriptSyntax, loop.ScriptException, loop.ScriptMemory, loop.ScriptOutput, loop.ScriptDeadlock, loop.ScriptCallbacks:
 	default:
@@ -214,15 +227,18 @@ func (r *run) failed(f *frame) {
 func (r *run) call(f *frame) {
 	r.made++
 	r.mu.Lock()
-	open := len(r.open)
+	// It may call as soon as it has read an answer, of which the sender learns later.
+	full := len(r.open) >= r.limits.Concurrent || len(r.open)+r.unsent > r.limits.Concurrent ||
+		len(r.open) > 0 && r.bytes+len(f.Data) > maxInFlight
 	if !r.ended {
-		r.open[f.ID] = f.Name
+		r.open[f.ID] = f
+		r.bytes += len(f.Data)
 	}
 	r.mu.Unlock()
 	switch {
 	case r.made > r.limits.Callbacks:
 		r.violation(loop.ScriptCallbacks, "it made more callbacks than it may")
-	case f.ID != r.made || open >= r.limits.Concurrent || !slices.Contains(r.script.Bindings, f.Name) && !r.attaches(f):
+	case f.ID != r.made || full || !slices.Contains(r.script.Bindings, f.Name) && !r.attaches(f):
 		r.violation(loop.ScriptKilled, "it made a callback that it may not make")
 	case events.CheckJSON(f.Data, events.JSONLimits{MaxBytes: r.inputLimit(f)}) != nil:
 		r.violation(loop.ScriptOutput, "it sent an input that cannot be passed on")
@@ -250,13 +266,26 @@ func (r *run) answer(f *frame) {
 	default:
 		reply.Fail, reply.Data = false, output
 	}
+	r.reply(f, reply)
+}
+
+// reply sends an answer. It is counted until the child has read it, and is
+// counted off before the next one is sent: so at most one that was read is.
+func (r *run) reply(f, reply *frame) {
 	r.mu.Lock()
 	delete(r.open, f.ID)
-	ended := r.ended
+	r.bytes -= len(f.Data)
+	r.unsent++
 	r.mu.Unlock()
-	if !ended {
-		_ = r.process.wire.send(reply) // a child that is gone is noticed by the reader
+	r.replies.Lock()
+	defer r.replies.Unlock()
+	if r.over() {
+		return
 	}
+	_ = r.process.wire.send(reply) // a child that is gone is noticed by the reader
+	r.mu.Lock()
+	r.unsent--
+	r.mu.Unlock()
 }
 
 // invoke calls the host. A host that panics, or ends the goroutine, ends the

@@ -38,8 +38,8 @@ To add a file to the result, await attach(name, data, mediaType): data is text, 
 Return what you need: only the returned value, as JSON, and console output come back. Map and Set have no JSON form; return arrays and objects. Nothing is kept for the next script, neither variables nor globals.
 The language is ES2022 without async generators, for await, import, WeakRef, Intl and locale data. In regular expressions \p{...} never matches and the flags d and v do not exist. Dates are in UTC.
 There are no timers, no fetch, URL, TextEncoder, crypto or structuredClone, no require, no process, no files and no network.
-Numbers are doubles: integers over 2^53 lose digits, so pass such ids as strings.
-console.log, info, warn, error and debug write lines that come back, also when the script fails. A script ends when it has returned and every call it made is answered, awaited or not; one that waits for what nothing can settle ends at once with an error.
+Numbers are doubles: integers over 2^53 lose digits, so pass such ids as strings. Functions call one another at most 512 deep.
+console.log, info, warn, error and debug write lines that come back, also when the script fails. A script ends when it has returned and every call it made is answered, awaited or not; when one that nobody awaited fails, the script fails and its value is lost. One that waits for what nothing can settle ends at once with an error.
 Memory, time, output, console output and the number of calls are limited. When a script fails, the calls it made before stay made: do not repeat the whole script.`
 
 // cut shortens a text to at most limit bytes, on a rune boundary.

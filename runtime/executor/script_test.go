@@ -200,7 +200,7 @@ func TestNothingReachesTheNextScript(t *testing.T) {
 }
 
 func TestDescriptionNamesWhatIsMissing(t *testing.T) {
-	for _, word := range []string{"await", "eturn", "timers", "fetch", "require", "process", "Intl", "async generators", "for await", "import", `\p{`, "2^53", "next script"} {
+	for _, word := range []string{"await", "eturn", "timers", "fetch", "require", "process", "Intl", "async generators", "for await", "import", `\p{`, "2^53", "next script", "nobody awaited", "its value is lost", "512 deep"} {
 		if !strings.Contains(new(executor.Factory).Describe(), word) {
 			t.Errorf("the description lacks %q", word)
 		}

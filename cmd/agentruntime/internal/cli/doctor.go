@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"github.com/agentruntime/agentruntime/handlers"
 	"github.com/agentruntime/agentruntime/jetstream"
 	"github.com/agentruntime/agentruntime/runtime"
-	"github.com/agentruntime/agentruntime/runtime/executor"
 )
 
 // diagnosis is one thing that doctor looked at.
@@ -50,7 +48,7 @@ func (a *app) doctor() error {
 		}
 		list = append(list, diagnosis{f.Where + ": " + f.Setting, f.Verdict, detail})
 	}
-	list = append(list, a.workerDiagnosis(conn), scriptDiagnosis(a.ctx))
+	list = append(list, a.workerDiagnosis(conn), a.scriptDiagnosis())
 	list = slices.Concat(list, a.providerDiagnoses(), a.keyDiagnoses(), a.secretDiagnoses(), a.serverDiagnoses(), a.policyDiagnosis())
 	wrong := 0
 	for _, d := range list {
@@ -108,18 +106,20 @@ func (a *app) providerDiagnoses() []diagnosis {
 	return list
 }
 
-// scriptDiagnosis runs a script here, as a worker on this machine would.
-func scriptDiagnosis(ctx context.Context) diagnosis {
-	f := &executor.Factory{Warm: -1}
+// scriptDiagnosis runs a script here, as a worker on this machine with this
+// configuration would.
+func (a *app) scriptDiagnosis() diagnosis {
+	f := a.config.Scripts.Executors()
+	f.Warm = -1
 	defer f.Close()
 	d := diagnosis{What: "scripts on this machine", Verdict: jetstream.Wrong}
-	e, err := f.NewExecutor(ctx)
+	e, err := f.NewExecutor(a.ctx)
 	if err != nil {
 		d.Detail = err.Error()
 		return d
 	}
 	defer e.Close()
-	if _, err := e.Execute(ctx, &runtime.Script{Code: "return 1"}); err != nil {
+	if _, err := e.Execute(a.ctx, &runtime.Script{Code: "return 1"}); err != nil {
 		d.Detail = err.Error()
 		return d
 	}

@@ -83,7 +83,7 @@ type Worker struct {
 // come before these.
 type Scripts struct {
 	Warm       *int          `yaml:"warm"`       // processes kept ready, 0 to 64; 2
-	Memory     int64         `yaml:"memory"`     // bytes, of a process; 256 MiB
+	Memory     int64         `yaml:"memory"`     // bytes, of a process, at least 96 MiB; 256 MiB
 	CPU        time.Duration `yaml:"cpu"`        // of a script; 1m
 	Timeout    time.Duration `yaml:"timeout"`    // of a script; 30s
 	Callbacks  int           `yaml:"callbacks"`  // of a script; 1000
@@ -260,7 +260,7 @@ func (c *Config) Check() error {
 		{"worker.lease", c.Worker.Lease != 0 && (c.Worker.Lease < 2*time.Second || c.Worker.Lease%time.Second != 0), "whole seconds, at least 2s"},
 		{"worker.grace", c.Worker.Grace < 0, "positive"},
 		{"scripts.warm", c.Scripts.Warm != nil && (*c.Scripts.Warm < 0 || *c.Scripts.Warm > 64), "from 0 to 64"},
-		{"scripts.memory", c.Scripts.Memory != 0 && c.Scripts.Memory < 64<<20, "at least 67108864"},
+		{"scripts.memory", c.Scripts.Memory != 0 && c.Scripts.Memory < 96<<20, "at least 100663296"},
 		{"scripts.cpu", c.Scripts.CPU < 0 || c.Scripts.CPU%time.Second != 0, "whole seconds"},
 		{"scripts.timeout", c.Scripts.Timeout < 0, "positive"},
 		{"scripts.callbacks", c.Scripts.Callbacks < 0 || c.Scripts.Callbacks > runtime.MaxScriptCallbacks, "from 1 to 100000"},

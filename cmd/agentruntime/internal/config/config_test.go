@@ -339,7 +339,7 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 		"log: { level: loud }":                                 "log.level",
 		"log: { format: xml }":                                 "log.format",
 		"scripts: { warm: 65 }":                                "scripts.warm",
-		"scripts: { memory: 1000 }":                            "scripts.memory",
+		"scripts: { memory: 100663295 }":                       "scripts.memory",
 		"scripts: { cpu: 1500ms }":                             "scripts.cpu",
 		"scripts: { timeout: -1s }":                            "scripts.timeout",
 		"scripts: { callbacks: 100001 }":                       "scripts.callbacks",
