@@ -42,6 +42,9 @@ func (v *Version) Check() error {
 			errs = append(errs, &FieldError{"agent " + v.Agent.Slug, "capabilities", fmt.Sprintf("%q is given twice, or is given and not named", name)})
 		}
 	}
+	if err := CheckTogether(v.Capabilities); err != nil {
+		errs = append(errs, &FieldError{"agent " + v.Agent.Slug, "capabilities", err.Error()})
+	}
 	return errors.Join(errs...)
 }
 
@@ -152,9 +155,7 @@ func CheckCapability(c *events.Capability) error {
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, &FieldError{"capability " + c.Name, field, fmt.Sprintf(format, args...)})
 	}
-	if !isCapabilityName(c.Name) {
-		wrong("name", "must be JavaScript names joined by dots, such as desk.book")
-	}
+	checkName(c, wrong)
 	for _, s := range []struct {
 		field string
 		doc   []byte

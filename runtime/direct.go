@@ -46,6 +46,13 @@ func CapabilityTools(subagents []events.AgentDefinition, capabilities []events.C
 	return tools
 }
 
+// ToolName returns the name that a capability wants as a tool, and whether that is
+// free: neither one of the runtime's own tools nor one that starts an agent.
+func ToolName(capability string) (name string, free bool) {
+	name = distinct(sanitize(capability), nil)
+	return name, !slices.Contains(controls, name) && !strings.HasPrefix(name, spawnPrefix)
+}
+
 // distinct returns a tool name that is not used: the base, cut to what providers
 // take, or the base with the first number that is free.
 func distinct(base string, used map[string]bool) string {

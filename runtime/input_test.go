@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -65,6 +66,12 @@ func TestAnInputThatCannotBeRunIsRefusedBeforeAnyWork(t *testing.T) {
 		{"Capabilities", func(in *runtime.Input) { in.Capabilities = []events.Capability{{Name: ""}} }},
 		{"Capabilities", func(in *runtime.Input) { in.Capabilities = []events.Capability{{Name: "complete"}} }},
 		{"Capabilities", func(in *runtime.Input) { in.Capabilities = []events.Capability{{Name: "get_calls.all"}} }},
+		{"Capabilities", func(in *runtime.Input) { in.Capabilities = []events.Capability{{Name: "capabilities.search"}} }},
+		{"Capabilities", func(in *runtime.Input) {
+			for i := range 999 {
+				in.Capabilities = append(in.Capabilities, events.Capability{Name: fmt.Sprintf("shop%d.sell", i)})
+			}
+		}},
 	} {
 		in, h := input()
 		c.spoil(&in)

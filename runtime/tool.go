@@ -57,8 +57,8 @@ func newToolbox(in *Input) (*toolbox, error) {
 		if _, twice := b.capabilities[c.Name]; twice {
 			return nil, &InputError{"Capabilities", fmt.Sprintf("%s is given twice", c.Name)}
 		}
-		if first, _, _ := strings.Cut(c.Name, "."); first == "" || slices.Contains(controls, first) {
-			return nil, &InputError{"Capabilities", fmt.Sprintf("%q has no name, or the name of a tool that scripts must not have", c.Name)}
+		if err := catalogue.CheckCapability(c.Name); err != nil {
+			return nil, &InputError{"Capabilities", err.Error()}
 		}
 		bound := &boundCapability{Capability: c}
 		var err error
@@ -73,7 +73,11 @@ func newToolbox(in *Input) (*toolbox, error) {
 	if _, err := compileOptional("agent "+in.Definition.Slug+" output", in.Definition.Output); err != nil {
 		return nil, err
 	}
-	b.catalogue = catalogue.New(slices.DeleteFunc(slices.Clone(in.Capabilities), func(c events.Capability) bool { return !c.InScripts() }))
+	scripts := slices.DeleteFunc(slices.Clone(in.Capabilities), func(c events.Capability) bool { return !c.InScripts() })
+	if len(scripts) > catalogue.MaxCapabilities {
+		return nil, &InputError{"Capabilities", fmt.Sprintf("are %d for scripts, more than %d", len(scripts), catalogue.MaxCapabilities)}
+	}
+	b.catalogue = catalogue.New(scripts)
 	if err := b.addDirect(in); err != nil {
 		return nil, err
 	}

@@ -51,10 +51,14 @@ func New(capabilities []events.Capability) *Catalogue {
 	bound := Names(names)
 	c := new(Catalogue)
 	for i := range capabilities {
-		binding := bound[capabilities[i].Name]
-		c.entries = append(c.entries, entry{binding, &capabilities[i], declare(binding, &capabilities[i])})
+		c.entries = append(c.entries, entry{binding: bound[capabilities[i].Name], capability: &capabilities[i]})
 	}
 	slices.SortFunc(c.entries, func(a, b entry) int { return strings.Compare(a.binding, b.binding) })
+	taken := make(typeNames)
+	for i := range c.entries {
+		e := &c.entries[i]
+		e.declaration = declare(e.binding, e.capability, taken)
+	}
 	c.tell()
 	return c
 }
@@ -95,7 +99,7 @@ func (c *Catalogue) tell() {
 		c.text = "A script can call nothing outside.\n"
 		return
 	}
-	if text := declarations(c.entries); len(text) <= maxCatalogue {
+	if text, ok := declared(c.entries); ok {
 		c.text = "A script can call, as TypeScript declares it (the schemas behind the types decide):\n" + text
 		return
 	}
@@ -112,6 +116,19 @@ func (c *Catalogue) tell() {
 		b.WriteString(line)
 	}
 	c.text = b.String()
+}
+
+// declared returns all declarations, if they can be told at once.
+func declared(entries []entry) (text string, ok bool) {
+	size := 0
+	for i := range entries {
+		size += len(entries[i].declaration.signature)
+	}
+	if size > maxCatalogue {
+		return "", false
+	}
+	text = declarations(entries)
+	return text, len(text) <= maxCatalogue
 }
 
 func (e *entry) line() string {

@@ -2,7 +2,13 @@ package catalogue
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
+)
+
+const (
+	maxText = 200 // bytes of a description, and of one thing that is asserted
+	maxNote = 800 // bytes of all that is said of one schema, before the rest is left out
 )
 
 // assertions are the keywords that no type says, in the order of their telling.
@@ -11,21 +17,12 @@ var assertions = []string{
 	"minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "default",
 }
 
-// comment writes what the type of a property does not say, on a line of its own.
-func comment(v any, indent string) string {
-	s, ok := v.(object)
+// note is what a schema says in words, and what it asserts beside its type.
+func note(v any) string {
+	s, ok := v.(*object)
 	if !ok {
 		return ""
 	}
-	text := note(s)
-	if text == "" {
-		return ""
-	}
-	return indent + "/** " + text + " */\n"
-}
-
-// note is what a schema says in words, and what it asserts beside its type.
-func note(s object) string {
 	var parts []string
 	if v, ok := s.get("deprecated"); ok && v == true {
 		parts = append(parts, "Deprecated.")
@@ -34,48 +31,59 @@ func note(s object) string {
 	if text == "" {
 		text = s.text("title")
 	}
-	if text != "" {
-		parts = append(parts, words(text, maxNote))
+	if text = words(text, maxText); text != "" {
+		parts = append(parts, text)
 	}
-	var asserted []string
-	if kinds := kindsOf(s); len(kinds) == 1 && kinds[0] == "integer" {
-		asserted = append(asserted, "integer")
+	if asserted := asserts(s); len(asserted) > 0 {
+		parts = append(parts, "("+strings.Join(asserted, ", ")+")")
+	}
+	return strings.Join(parts, " ")
+}
+
+// asserts lists what a schema asserts beside its type.
+func asserts(s *object) (list []string) {
+	length := 0
+	add := func(text string) {
+		switch length += len(text); {
+		case length <= maxNote:
+			list = append(list, text)
+		case list[len(list)-1] != "…": // no single one is as long as that
+			list = append(list, "…")
+		}
+	}
+	if kinds := kindsOf(s); slices.Contains(kinds, "integer") && !slices.Contains(kinds, "number") {
+		add("integer")
 	}
 	for _, keyword := range assertions {
 		v, ok := s.get(keyword)
 		if !ok {
 			continue
 		}
-		var said string
 		switch v := v.(type) {
 		case json.Number:
-			said = v.String()
+			add(keyword + " " + cut(v.String(), maxText))
 		case string:
-			said = quoted(v)
+			add(keyword + " " + uncommented(cut(quoted(cut(v, maxText)), maxText)))
 		case bool, nil:
-			said = literal(v, 0)
-		default:
-			continue
+			add(keyword + " " + literal(v))
 		}
-		asserted = append(asserted, keyword+" "+words(said, maxNote))
 	}
 	if values := s.list("enum"); len(values) > maxValues {
-		asserted = append(asserted, "one of many values")
+		add("one of many values")
 	}
 	if _, ok := s.get("not"); ok {
-		asserted = append(asserted, "not everything of this type")
+		add("not everything of this type")
 	}
-	if len(asserted) > 0 {
-		parts = append(parts, "("+strings.Join(asserted, ", ")+")")
-	}
-	return strings.Join(parts, " ")
+	return list
 }
 
 // words makes one line of a text that no comment ends in.
 func words(text string, limit int) string {
-	text = strings.Join(strings.Fields(text), " ")
-	return strings.ReplaceAll(cut(text, limit), "*/", "*\\/")
+	return uncommented(cut(strings.Join(strings.Fields(text), " "), limit))
 }
+
+// uncommented takes the ends of comments out of a text.
+func uncommented(text string) string { return strings.ReplaceAll(text, "*/", "*\\/") }
 
 // firstLine is the beginning of a description.
 func firstLine(text string) string {

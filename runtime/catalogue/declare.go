@@ -6,16 +6,25 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 )
 
-// declare writes one capability.
-func declare(binding string, c *events.Capability) declaration {
-	w := newWriter(binding)
-	input := w.whole("Input", c.Input)
-	output := w.whole("Output", c.Output)
+// declare writes one capability. The names of its types are taken from those of
+// the catalogue.
+func declare(binding string, c *events.Capability, taken typeNames) declaration {
+	w := newWriter(binding, taken)
+	about := w.spend(aboutOf(c))
+	level := strings.Count(binding, ".")
+	w.left -= len(binding) + level*2*len(indentation(level)+": {\n};\n") // the objects around it
+	in := parse(c.Input)
+	input := w.whole("Input", in, level)
+	output := w.whole("Output", parse(c.Output), level)
 	name := "input: "
-	if optional(c.Input) {
+	if optional(in) {
 		name = "input?: "
 	}
-	d := declaration{types: w.types, signature: "(" + name + input + ") => Promise<" + output + ">"}
+	return declaration{types: w.types, comment: about, signature: "(" + name + input + ") => Promise<" + output + ">"}
+}
+
+// aboutOf is what a capability's own comment says.
+func aboutOf(c *events.Capability) string {
 	var parts []string
 	if c.Description != "" {
 		parts = append(parts, words(c.Description, 1000))
@@ -28,21 +37,17 @@ func declare(binding string, c *events.Capability) declaration {
 	case events.EffectWrite:
 		parts = append(parts, "Each call counts.")
 	}
-	d.comment = strings.Join(parts, " ")
-	return d
+	return strings.Join(parts, " ")
 }
 
 // optional reports whether a capability may be called without an argument,
 // which is then an empty object.
-func optional(doc []byte) bool {
-	if len(doc) == 0 {
-		return true
-	}
-	s, ok := parse(doc).(object)
+func optional(schema any) bool {
+	s, ok := schema.(*object)
 	if !ok {
-		return false
+		return schema == nil
 	}
-	for _, m := range s {
+	for _, m := range s.members {
 		switch m.key {
 		case "type":
 			if m.value != "object" {
@@ -107,17 +112,17 @@ func (l *level) add(path []string, e *entry) {
 }
 
 func (l *level) write(b *strings.Builder, depth int) {
-	indent := strings.Repeat("  ", depth)
+	indent := indentation(depth)
 	if l.entry != nil {
-		b.WriteString(strings.ReplaceAll(l.entry.declaration.signature, "\n", "\n"+indent))
+		b.WriteString(l.entry.declaration.signature) // written for this depth
 		return
 	}
 	b.WriteString("{\n")
 	for _, c := range l.children {
 		if c.entry != nil {
-			writeComment(b, c.entry, indent+"  ")
+			writeComment(b, c.entry, indentation(depth+1))
 		}
-		b.WriteString(indent + "  " + c.name + ": ")
+		b.WriteString(indentation(depth+1) + c.name + ": ")
 		c.write(b, depth+1)
 		b.WriteString(";\n")
 	}

@@ -10,13 +10,30 @@ import (
 // member is one member of a schema's object, in the order of the document.
 type member struct {
 	key   string
-	value any // nil, bool, json.Number, string, []any or object
+	value any // nil, bool, json.Number, string, []any or *object
 }
 
-type object []member
+// object is an object of a document.
+type object struct {
+	members []member
+	index   map[string]int // of the members, when there are many
+}
 
-func (o object) get(key string) (any, bool) {
-	for _, m := range o {
+// few is how many members are looked through one by one.
+const few = 8
+
+// none is what stands for an object that is not there.
+var none object
+
+func (o *object) get(key string) (any, bool) {
+	if o.index != nil {
+		i, ok := o.index[key]
+		if !ok {
+			return nil, false
+		}
+		return o.members[i].value, true
+	}
+	for _, m := range o.members {
 		if m.key == key {
 			return m.value, true
 		}
@@ -24,26 +41,41 @@ func (o object) get(key string) (any, bool) {
 	return nil, false
 }
 
-func (o object) text(key string) string {
+func (o *object) add(m member) {
+	if o.members = append(o.members, m); len(o.members) <= few {
+		return
+	}
+	if o.index == nil {
+		o.index = make(map[string]int)
+		for i := range o.members {
+			o.index[o.members[i].key] = i
+		}
+	}
+	o.index[m.key] = len(o.members) - 1
+}
+
+func (o *object) text(key string) string {
 	v, _ := o.get(key)
 	s, _ := v.(string)
 	return s
 }
 
-func (o object) list(key string) []any {
+func (o *object) list(key string) []any {
 	v, _ := o.get(key)
 	list, _ := v.([]any)
 	return list
 }
 
-func (o object) members(key string) object {
+func (o *object) object(key string) *object {
 	v, _ := o.get(key)
-	members, _ := v.(object)
-	return members
+	if in, ok := v.(*object); ok {
+		return in
+	}
+	return &none
 }
 
 // parse reads a schema that has passed the gate. Of other text it makes what it
-// can.
+// can, and nil of none.
 func parse(doc []byte) any {
 	d := json.NewDecoder(bytes.NewReader(doc))
 	d.UseNumber()
@@ -57,14 +89,14 @@ func decode(d *json.Decoder) any {
 	}
 	switch token {
 	case json.Delim('{'):
-		o := object{}
+		o := new(object)
 		for d.More() {
 			key, err := d.Token()
 			if err != nil {
 				return o
 			}
 			name, _ := key.(string)
-			o = append(o, member{name, decode(d)})
+			o.add(member{name, decode(d)})
 		}
 		_, _ = d.Token()
 		return o
@@ -82,19 +114,25 @@ func decode(d *json.Decoder) any {
 // unescape reads one step of a JSON Pointer.
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
-// at follows a reference inside the document.
-func at(root any, ref string) (any, bool) {
+// pointerOf returns the JSON Pointer of a reference inside the document: the same
+// one for every way to write it.
+func pointerOf(ref string) string {
 	pointer, err := url.PathUnescape(strings.TrimPrefix(ref, "#"))
 	if err != nil {
-		return nil, false
+		return ref // it leads nowhere
 	}
+	return pointer
+}
+
+// at follows a JSON Pointer.
+func at(root any, pointer string) (any, bool) {
 	v := root
 	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		if pointer == "" {
 			break
 		}
 		switch in := v.(type) {
-		case object:
+		case *object:
 			next, ok := in.get(unescape.Replace(token))
 			if !ok {
 				return nil, false

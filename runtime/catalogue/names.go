@@ -10,8 +10,12 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 )
 
-// MaxName is how long the name of a binding may be, in bytes.
-const MaxName = 200
+// Limits of the world of a script.
+const (
+	MaxName         = 200             // bytes of the name of a binding
+	MaxBindings     = 1000            // names
+	MaxCapabilities = MaxBindings - 2 // of them, when Search and Describe are bound too
+)
 
 // own is the object of this package's own functions.
 const own = "capabilities"
@@ -65,6 +69,20 @@ func CheckName(name string) error {
 		if slices.Contains(members, part) {
 			return fmt.Errorf("binding %q contains %q, which has a meaning in JavaScript", name, part)
 		}
+	}
+	return nil
+}
+
+// CheckCapability returns why no capability can have this name, whatever it would
+// be bound to: it is that of a control tool or of this package's own functions.
+func CheckCapability(name string) error {
+	switch first, _, _ := strings.Cut(name, "."); {
+	case first == "":
+		return fmt.Errorf("%q has no name", cut(name, MaxName))
+	case isControl(first):
+		return fmt.Errorf("%q has the name of a tool that scripts must not have", cut(name, MaxName))
+	case first == own:
+		return fmt.Errorf("%q is within %s, the object of the functions that tell a script what it can call", cut(name, MaxName), own)
 	}
 	return nil
 }

@@ -1,30 +1,109 @@
 package catalogue
 
 import (
-	"encoding/json"
-	"fmt"
-	"math"
-	"slices"
 	"strconv"
 	"strings"
 )
 
 const (
-	maxDeclaration = 16 << 10 // bytes of one capability's declaration, about
+	maxDeclaration = 16 << 10 // bytes of one capability's declaration
+	reserve        = 3 << 10  // of them for what ends what has begun
 	maxNesting     = 10       // of types in one another, before one is unknown
 	maxValues      = 64       // of an enum that are listed
-	maxNote        = 200      // bytes of a description
+	maxTypeName    = 60       // bytes of one part of a type's name
+	maxIndent      = 12       // levels that are told apart by the beginning of a line
 )
 
-// writer writes the types of one capability.
+// operator is what joins the parts of a written type.
+type operator string
+
+const (
+	alone        operator = ""     // nothing: it is a name, or in brackets of its own
+	union        operator = " | "  // binds looser than the next
+	intersection operator = " & "  //
+	commented    operator = "/**/" // one part with a comment before it
+	listed       operator = "[]"   // behind the type
+)
+
+// written is a type as text, with what joins its parts. The text has comments
+// and literals in it and is never read again.
+type written struct {
+	text string
+	by   operator
+}
+
+// in returns the text as a part of a type that is joined so.
+func (t written) in(by operator) string {
+	if t.by == alone || t.by == by || t.by == commented && by != listed {
+		return t.text
+	}
+	return "(" + t.text + ")"
+}
+
+// joined collects the parts of a type, each once.
+type joined struct {
+	by    operator
+	parts []written
+	seen  map[string]bool
+}
+
+func (j *joined) add(t written) {
+	if j.seen[t.text] {
+		return
+	}
+	if j.seen == nil {
+		j.seen = make(map[string]bool)
+	}
+	j.seen[t.text] = true
+	j.parts = append(j.parts, t)
+}
+
+// whole returns the parts as one type, and none when there is no part.
+func (j *joined) whole(none string) written {
+	switch len(j.parts) {
+	case 0:
+		return written{text: none}
+	case 1:
+		return j.parts[0]
+	}
+	texts := make([]string, len(j.parts))
+	for i, t := range j.parts {
+		texts[i] = t.in(j.by)
+	}
+	return written{strings.Join(texts, string(j.by)), j.by}
+}
+
+// typeNames are the names of a catalogue's types, each with the last number that
+// was put behind it.
+type typeNames map[string]int
+
+// take returns a name that no other type has.
+func (n typeNames) take(base string) string {
+	if n[base] == 0 {
+		n[base] = 1
+		return base
+	}
+	for {
+		n[base]++
+		if name := base + strconv.Itoa(n[base]); n[name] == 0 {
+			n[name] = 1
+			return name
+		}
+	}
+}
+
+// writer writes the types of one capability. It takes time in proportion to the
+// schemas: it goes over no member of a schema more often than that is written, or
+// for each of them, and writes nothing once the bound is reached.
 type writer struct {
 	prefix string // of the names of types, such as DeskBook
-	left   int    // bytes it may still write
+	taken  typeNames
+	left   int // bytes it may still write
+	indent int // levels, of the line that is written
 
 	root    any
 	part    string            // Input or Output
-	names   map[string]string // of referred schemas, by part and reference
-	used    map[string]bool
+	names   map[string]string // of referred schemas, by part and pointer
 	pending []pending
 	types   []string // finished declarations of types
 }
@@ -35,8 +114,8 @@ type pending struct {
 	schema any
 }
 
-func newWriter(binding string) *writer {
-	return &writer{prefix: typeName(binding), left: maxDeclaration, names: make(map[string]string), used: make(map[string]bool)}
+func newWriter(binding string, taken typeNames) *writer {
+	return &writer{prefix: typeName(binding), taken: taken, left: maxDeclaration - reserve, names: make(map[string]string)}
 }
 
 // typeName joins the words of a name, each with a capital letter.
@@ -49,30 +128,32 @@ func typeName(text string) string {
 		case !letter && (r < '0' || r > '9'):
 			upper = true
 			continue
+		case b.Len() == maxTypeName:
+			return b.String()
+		case !letter && b.Len() == 0:
+			b.WriteByte('T')
 		case upper && r >= 'a' && r <= 'z':
 			r -= 'a' - 'A'
 		}
 		upper = false
 		b.WriteRune(r)
 	}
-	name := b.String()
-	if name == "" || name[0] >= '0' && name[0] <= '9' {
-		name = "T" + name
+	if b.Len() == 0 {
+		return "T"
 	}
-	return name[:min(len(name), 60)]
+	return b.String()
 }
 
-// whole writes the type of a whole document, and of all it refers to.
-func (w *writer) whole(part string, doc []byte) string {
-	if len(doc) == 0 {
-		return "unknown"
-	}
-	w.root, w.part = parse(doc), part
-	text := w.schema(w.root, 0)
+// whole writes the type of a whole document at a level, and of all it refers to.
+func (w *writer) whole(part string, root any, level int) string {
+	w.root, w.part, w.indent = root, part, level
+	text := w.told(w.root, 0).text
+	w.indent = 0
 	for len(w.pending) > 0 {
 		next := w.pending[0]
 		w.pending = w.pending[1:]
-		w.types = append(w.types, "type "+next.name+" = "+w.schema(next.schema, 0)+";")
+		about := w.comment(next.schema)
+		w.types = append(w.types, about+"type "+next.name+" = "+w.schema(next.schema, 0).text+";")
 	}
 	return text
 }
@@ -83,146 +164,152 @@ func (w *writer) spend(text string) string {
 	return text
 }
 
-// schema writes the type of one schema.
-func (w *writer) schema(v any, depth int) string {
-	if depth > maxNesting || w.left <= 0 {
-		return w.spend("unknown")
+// indentation is the beginning of a line at a level.
+func indentation(level int) string { return strings.Repeat("  ", min(level, maxIndent)) }
+
+// line begins a line.
+func (w *writer) line() string { return w.spend(indentation(w.indent)) }
+
+// join adds one part to a type that has several, in brackets perhaps.
+func (w *writer) join(to *joined, t written) {
+	w.left -= len(to.by) + len("()")
+	to.add(t)
+}
+
+// word writes a type that is one word.
+func (w *writer) word(text string) written { return written{text: w.spend(text)} }
+
+// comment writes what a type does not say, on a line of its own, or nothing.
+func (w *writer) comment(v any) string {
+	text := note(v)
+	if text == "" || w.left <= 0 {
+		return ""
 	}
-	s, ok := v.(object)
+	return w.line() + w.spend("/** "+text+" */\n")
+}
+
+// told writes the type of a schema that has no line of its own, with what the
+// type does not say before it.
+func (w *writer) told(v any, depth int) written {
+	text := note(v)
+	if text == "" || w.left <= 0 {
+		return w.schema(v, depth)
+	}
+	about := w.spend("/** " + text + " */ ")
+	return written{about + w.schema(v, depth).in(commented), commented}
+}
+
+// schema writes the type of one schema, without its note.
+func (w *writer) schema(v any, depth int) written {
+	if depth > maxNesting || w.left <= 0 {
+		return w.word("unknown")
+	}
+	s, ok := v.(*object)
 	if !ok {
 		if v == false {
-			return w.spend("never")
+			return w.word("never")
 		}
-		return w.spend("unknown")
+		return w.word("unknown")
 	}
-	var all []string
-	add := func(text string) {
-		if text != "unknown" && !slices.Contains(all, text) {
-			all = append(all, text)
+	all := joined{by: intersection}
+	add := func(t written) {
+		if t.text != "unknown" {
+			w.join(&all, t)
 		}
 	}
-	if own := w.own(s, depth); own != "" {
-		add(own)
+	if t := w.own(s, depth); t.text != "" {
+		add(t)
 	}
 	if ref := s.text("$ref"); ref != "" {
 		add(w.reference(ref))
 	}
 	for _, c := range s.list("allOf") {
-		add(group(w.schema(c, depth+1), " | "))
+		if w.left <= 0 {
+			break
+		}
+		add(w.told(c, depth+1))
 	}
 	for _, keyword := range []string{"anyOf", "oneOf"} {
 		if branches := s.list(keyword); len(branches) > 0 {
 			add(w.union(branches, depth))
 		}
 	}
-	if len(all) == 0 {
-		return w.spend("unknown")
-	}
-	if len(all) > 1 {
-		for i := range all {
-			all[i] = group(all[i], " | ")
-		}
-	}
-	return strings.Join(all, " & ")
+	return all.whole("unknown")
 }
 
 // union writes the alternatives of a value.
-func (w *writer) union(branches []any, depth int) string {
-	var types []string
+func (w *writer) union(branches []any, depth int) written {
+	any := joined{by: union}
 	for _, b := range branches {
-		t := w.schema(b, depth+1)
-		if t == "unknown" {
+		t := w.told(b, depth+1)
+		if t.text == "unknown" {
 			return t // it takes in all others
 		}
-		if t = group(t, " & "); t != "never" && !slices.Contains(types, t) {
-			types = append(types, t)
+		if t.text != "never" {
+			w.join(&any, t)
 		}
 	}
-	if len(types) == 0 {
-		return "never"
-	}
-	return strings.Join(types, " | ")
+	return any.whole("never")
 }
 
-// group puts a type in parentheses when it is one of several joined so.
-func group(t, by string) string {
-	depth, quoted := 0, false
-	for i := 0; i < len(t); i++ {
-		switch c := t[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case strings.IndexByte("{[(<", c) >= 0:
-			depth++
-		case strings.IndexByte("}])>", c) >= 0:
-			depth--
-		case depth == 0 && strings.HasPrefix(t[i:], by):
-			return "(" + t + ")"
-		}
-	}
-	return t
-}
-
-// reference returns the name of the type that a reference stands for.
-func (w *writer) reference(ref string) string {
-	key := w.part + ref
+// reference returns the name of the type that a reference stands for. Its
+// declaration is paid for with its first use.
+func (w *writer) reference(ref string) written {
+	pointer := pointerOf(ref)
+	key := w.part + pointer
 	if name, ok := w.names[key]; ok {
-		return w.spend(name)
+		return w.word(name)
 	}
-	target, ok := at(w.root, ref)
+	target, ok := at(w.root, pointer)
 	if !ok {
-		return "unknown"
+		return w.word("unknown")
 	}
-	last := unescape.Replace(ref[strings.LastIndexAny(ref, "/#")+1:])
 	base := w.prefix + w.part
-	if last != "" {
+	if last := unescape.Replace(pointer[strings.LastIndexByte(pointer, '/')+1:]); last != "" {
 		base += typeName(last)
 	}
-	name := base
-	for n := 2; w.used[name]; n++ {
-		name = fmt.Sprintf("%s%d", base, n)
-	}
-	w.names[key], w.used[name] = name, true
+	name := w.taken.take(base)
+	w.names[key] = name
 	w.pending = append(w.pending, pending{name, target})
-	return w.spend(name)
+	w.spend("type " + name + " = unknown;\n")
+	return w.word(name)
 }
 
-// own writes what a schema says itself, without those it is joined with, or "".
-func (w *writer) own(s object, depth int) string {
+// own writes what a schema says itself, without those it is joined with. The
+// text is empty when it says nothing.
+func (w *writer) own(s *object, depth int) written {
+	any := joined{by: union}
+	add := func(t written) { w.join(&any, t) }
+	values := s.list("enum")
 	if v, ok := s.get("const"); ok {
-		return w.spend(literal(v, depth))
-	}
-	if values := s.list("enum"); len(values) > 0 && len(values) <= maxValues {
-		var types []string
+		add(w.word(literal(v)))
+	} else if len(values) > 0 && len(values) <= maxValues {
 		for _, v := range values {
-			if t := literal(v, depth); !slices.Contains(types, t) {
-				types = append(types, t)
+			if w.left <= 0 {
+				return written{} // a list without its end would say something else
+			}
+			add(w.word(literal(v)))
+		}
+	} else {
+		for _, kind := range kindsOf(s) {
+			switch kind {
+			case "integer":
+				add(w.word("number"))
+			case "array":
+				items, _ := s.get("items")
+				add(written{text: w.told(items, depth+1).in(listed) + w.spend(string(listed))})
+			case "object":
+				add(w.object(s, depth))
+			default:
+				add(w.word(kind))
 			}
 		}
-		return w.spend(strings.Join(types, " | "))
 	}
-	var types []string
-	for _, kind := range kindsOf(s) {
-		t := kind
-		switch kind {
-		case "integer":
-			t = "number"
-		case "array":
-			t = w.array(s, depth)
-		case "object":
-			t = w.object(s, depth)
-		}
-		if !slices.Contains(types, t) {
-			types = append(types, t)
-		}
-	}
-	return w.spend(strings.Join(types, " | "))
+	return any.whole("")
 }
 
 // kindsOf returns the types a schema names, or the one it speaks of.
-func kindsOf(s object) []string {
+func kindsOf(s *object) []string {
 	v, _ := s.get("type")
 	switch v := v.(type) {
 	case string:
@@ -236,7 +323,7 @@ func kindsOf(s object) []string {
 		}
 		return kinds
 	}
-	for _, m := range s {
+	for _, m := range s.members {
 		switch m.key {
 		case "properties", "required", "additionalProperties":
 			return []string{"object"}
@@ -247,100 +334,59 @@ func kindsOf(s object) []string {
 	return nil
 }
 
-func (w *writer) array(s object, depth int) string {
-	items, _ := s.get("items")
-	t := group(group(w.schema(items, depth+1), " | "), " & ")
-	return t + w.spend("[]")
-}
-
-func (w *writer) object(s object, depth int) string {
+// object writes the type of an object. Properties that do not fit, or whose names
+// are too long to be told, are others.
+func (w *writer) object(s *object, depth int) written {
+	properties := s.object("properties")
 	required := s.list("required")
-	properties := s.members("properties")
+	needed := make(map[string]bool, len(required))
 	for _, r := range required {
 		name, _ := r.(string)
-		if _, ok := properties.get(name); !ok {
-			properties = append(slices.Clip(properties), member{name, true})
-		}
+		needed[name] = true
 	}
-	indent := strings.Repeat("  ", depth+1)
 	var b strings.Builder
-	for _, p := range properties {
+	more := false
+	property := func(name string, v any) {
+		text, ok := key(name)
+		if !ok {
+			more = true
+			return
+		}
+		if !needed[name] {
+			text += "?"
+		}
+		b.WriteString(w.comment(v) + w.line() + w.spend(text+": ") + w.schema(v, depth+1).text + w.spend(";\n"))
+	}
+	w.indent++
+	for _, p := range properties.members {
 		if w.left <= 0 {
+			more = true
 			break
 		}
-		b.WriteString(w.spend(comment(p.value, indent)))
-		b.WriteString(w.spend(indent + key(p.key)))
-		if !slices.Contains(required, any(p.key)) {
-			b.WriteByte('?')
+		property(p.key, p.value)
+	}
+	for _, r := range required {
+		if w.left <= 0 {
+			more = true
+			break
 		}
-		b.WriteString(": " + w.schema(p.value, depth+1) + ";\n")
+		name, _ := r.(string)
+		if _, described := properties.get(name); !described {
+			property(name, true)
+		}
 	}
 	additional, open := s.get("additionalProperties")
+	empty := b.Len() == 0
 	switch {
-	case w.left <= 0:
-		b.WriteString(indent + "[more: string]: unknown;\n")
-	case additional == false && len(properties) == 0:
-		b.WriteString(w.spend(indent + "[key: string]: never;\n"))
-	case len(properties) == 0:
-		b.WriteString(indent + "[key: string]: " + w.schema(additional, depth+1) + ";\n")
+	case more:
+		b.WriteString(w.line() + w.spend("[more: string]: unknown;\n"))
+	case empty && additional == false:
+		b.WriteString(w.line() + w.spend("[key: string]: never;\n"))
+	case empty:
+		b.WriteString(w.comment(additional) + w.line() + w.spend("[key: string]: ") + w.schema(additional, depth+1).text + w.spend(";\n"))
 	case open && additional != false:
-		b.WriteString(w.spend(indent + "[key: string]: unknown;\n"))
+		b.WriteString(w.comment(additional) + w.line() + w.spend("[key: string]: unknown;\n"))
 	}
-	return "{\n" + b.String() + strings.Repeat("  ", depth) + "}"
-}
-
-// key writes the name of a property.
-func key(name string) string {
-	if identifiers.MatchString(name) && !strings.Contains(name, ".") {
-		return name
-	}
-	return quoted(name)
-}
-
-func quoted(text string) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // text always has a JSON form
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// literal writes the type of one value.
-func literal(v any, depth int) string {
-	switch v := v.(type) {
-	case nil:
-		return "null"
-	case bool:
-		return strconv.FormatBool(v)
-	case string:
-		return quoted(v)
-	case json.Number:
-		f, err := v.Float64()
-		if err != nil || math.Abs(f) >= 1<<53 {
-			return "number" // no double is this number alone
-		}
-		return strconv.FormatFloat(f+0, 'f', -1, 64)
-	case []any:
-		if depth > maxNesting {
-			return "unknown[]"
-		}
-		items := make([]string, len(v))
-		for i := range v {
-			items[i] = literal(v[i], depth+1)
-		}
-		return "[" + strings.Join(items, ", ") + "]"
-	case object:
-		if depth > maxNesting {
-			return "object"
-		}
-		members := make([]string, len(v))
-		for i, m := range v {
-			members[i] = key(m.key) + ": " + literal(m.value, depth+1)
-		}
-		if len(members) == 0 {
-			return "Record<string, never>"
-		}
-		return "{ " + strings.Join(members, "; ") + " }"
-	}
-	return "unknown"
+	w.indent--
+	return written{text: "{\n" + b.String() + w.line() + w.spend("}")}
 }

@@ -7,13 +7,11 @@ import (
 	"github.com/agentruntime/agentruntime/runtime/catalogue"
 )
 
-const maxBindings = 1000
-
 // CheckBindings returns why the names cannot be bound together in a script.
 // Execute refuses what it refuses.
 func CheckBindings(names []string) error {
-	if len(names) > maxBindings {
-		return fmt.Errorf("%d bindings are more than %d", len(names), maxBindings)
+	if len(names) > catalogue.MaxBindings {
+		return fmt.Errorf("%d bindings are more than %d", len(names), catalogue.MaxBindings)
 	}
 	for _, name := range names {
 		if err := catalogue.CheckName(name); err != nil {

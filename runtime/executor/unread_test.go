@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 
 	loop "github.com/agentruntime/agentruntime/runtime"
+	"github.com/agentruntime/agentruntime/runtime/catalogue"
 )
 
 // stuck is a pipe whose other end reads nothing.
@@ -131,7 +132,7 @@ func TestAHostThatStartsNoChildIsAskedOnlyWhenOneIsNeeded(t *testing.T) {
 }
 
 func TestBindingsAreCounted(t *testing.T) {
-	names := make([]string, maxBindings+1)
+	names := make([]string, catalogue.MaxBindings+1)
 	for i := range names {
 		names[i] = fmt.Sprintf("desk.n%d", i)
 	}

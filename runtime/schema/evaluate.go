@@ -3,7 +3,8 @@ package schema
 import "fmt"
 
 // Work is counted in steps: one for each schema applied to a value, and one
-// for whatever takes about as long, such as going over so many bytes.
+// for whatever takes about as long, such as going over so many bytes. Looking
+// for a property goes over its name.
 const (
 	maxSteps     = 10_000_000
 	bytesPerStep = 64
@@ -177,7 +178,7 @@ func (e *evaluation) checkRequired(n *node, v *value) bool {
 		if v.find(name) == nil {
 			ok = e.fail("required", "the property %s is missing", quote(name))
 		}
-		if !e.spend(1) || e.over(ok) {
+		if !e.spend(1+len(name)/bytesPerStep) || e.over(ok) {
 			break
 		}
 	}
@@ -196,7 +197,7 @@ func (e *evaluation) checkMembers(n *node, v *value) bool {
 			child = n.additional
 		}
 		switch {
-		case !e.spend(1):
+		case !e.spend(1 + len(c.key)/bytesPerStep):
 			return false
 		case child == nil:
 			continue

@@ -65,9 +65,10 @@ func (g *gate) document(doc []byte) (*node, error) {
 			return nil, err
 		}
 	}
+	looks := maxLooks
 	for _, n := range g.order {
 		for _, u := range n.unions {
-			u.prepare()
+			u.prepare(&looks)
 		}
 	}
 	return root, nil

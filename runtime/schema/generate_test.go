@@ -147,12 +147,18 @@ func drawTagged(t *rapid.T, depth int) []any {
 		if rapid.Bool().Draw(t, "enum") {
 			kind = map[string]any{"enum": []any{scalars.Draw(t, "value"), scalars.Draw(t, "value")}}
 		}
+		if rapid.Bool().Draw(t, "kind behind allOf") {
+			kind = map[string]any{"allOf": []any{kind}}
+		}
 		branch := map[string]any{"properties": map[string]any{"kind": kind, "a": drawSchema(t, depth)}}
 		if rapid.Bool().Draw(t, "required") {
 			branch["required"] = []any{"kind"}
 		}
 		if rapid.Bool().Draw(t, "typed") {
 			branch["type"] = "object"
+		}
+		if rapid.Bool().Draw(t, "behind allOf") {
+			branch = map[string]any{"allOf": []any{drawSchema(t, 0), branch}, "properties": map[string]any{"kind": drawSchema(t, 0)}}
 		}
 		branches = append(branches, branch)
 	}

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"iter"
 	"math/bits"
 	"slices"
 	"strings"
@@ -21,8 +22,13 @@ type union struct {
 	required bool               // an object without the property passes no branch
 }
 
+// maxLooks is how many schemas, names and values are looked at for the
+// discriminators of one document. Unions that are left have none: that changes no
+// verdict.
+const maxLooks = 1 << 18
+
 // prepare computes what candidates looks up. The branches have been linked.
-func (u *union) prepare() {
+func (u *union) prepare(looks *int) {
 	for i := range u.byKind {
 		u.byKind[i] = u.admitting(1 << i)
 	}
@@ -30,8 +36,8 @@ func (u *union) prepare() {
 	if len(objects) < 2 {
 		return
 	}
-	for _, name := range objects[0].propertyNames() {
-		if u.discriminateBy(name, objects) {
+	for _, name := range objects[0].propertyNames(looks) {
+		if u.discriminateBy(name, objects, looks) {
 			return
 		}
 	}
@@ -45,15 +51,16 @@ func (u *union) admitting(k kind) []*node {
 	return slices.DeleteFunc(slices.Clone(u.branches), refuses)
 }
 
-func (u *union) discriminateBy(name string, objects []*node) bool {
+func (u *union) discriminateBy(name string, objects []*node, looks *int) bool {
 	tagged := make(map[string][]*node)
 	var texts []string
 	required := true
 	for _, b := range objects {
-		c := b.choicesOf(name)
-		if c == nil {
+		c := b.choicesOf(name, looks)
+		if c == nil || *looks < 0 {
 			return false
 		}
+		*looks -= len(c.texts)
 		for _, text := range c.texts {
 			if tagged[text] != nil {
 				return false
@@ -61,17 +68,18 @@ func (u *union) discriminateBy(name string, objects []*node) bool {
 			tagged[text] = []*node{b}
 		}
 		texts = append(texts, c.texts...)
-		required = required && b.requires(name)
+		required = required && b.requires(name, looks)
 	}
 	u.tag, u.tagged, u.choices, u.required = name, tagged, texts, required
 	return true
 }
 
-// candidates returns which branches a value could pass. All others fail by
-// their type or by the discriminator, so leaving them out changes no verdict;
-// it keeps a tree of discriminated unions from being walked once a branch.
-func (u *union) candidates(v *value) []*node {
-	if tag := u.tagOf(v); tag != nil {
+// candidates returns which branches a value with this discriminator, or without
+// one, could pass. All others fail by their type or by the discriminator, so
+// leaving them out changes no verdict; it keeps a tree of discriminated unions
+// from being walked once a branch.
+func (u *union) candidates(v, tag *value) []*node {
+	if tag != nil {
 		return u.tagged[tag.text]
 	}
 	return u.byKind[bits.TrailingZeros8(uint8(v.kind))]
@@ -90,12 +98,35 @@ func (u *union) place(branch *node) string {
 	return fmt.Sprintf("%s/%d", u.keyword, slices.Index(u.branches, branch))
 }
 
+// conjuncts goes over the schemas that a value of this one passes in any case:
+// itself, what it refers to and what its allOf lists. It ends early when there
+// are no looks left.
+func (n *node) conjuncts(looks *int) iter.Seq[*node] {
+	return func(yield func(*node) bool) { n.eachConjunct(looks, yield) }
+}
+
+func (n *node) eachConjunct(looks *int, yield func(*node) bool) bool {
+	if *looks--; *looks < 0 || !yield(n) {
+		return false
+	}
+	if n.ref != nil && !n.ref.eachConjunct(looks, yield) {
+		return false
+	}
+	for _, c := range n.allOf {
+		if !c.eachConjunct(looks, yield) {
+			return false
+		}
+	}
+	return true
+}
+
 // propertyNames returns the sorted names of the properties a schema describes
-// itself or by reference.
-func (n *node) propertyNames() []string {
+// for every value it accepts.
+func (n *node) propertyNames(looks *int) []string {
 	var names []string
-	for ; n != nil; n = n.ref {
-		for name := range n.properties {
+	for c := range n.conjuncts(looks) {
+		*looks -= len(c.properties)
+		for name := range c.properties {
 			names = append(names, name)
 		}
 	}
@@ -104,21 +135,26 @@ func (n *node) propertyNames() []string {
 }
 
 // choicesOf returns the values a schema leaves to one property, or nil when it
-// does not list them.
-func (n *node) choicesOf(name string) *choices {
-	for ; n != nil; n = n.ref {
-		for p := n.properties[name]; p != nil; p = p.ref {
-			if p.choices != nil {
-				return p.choices
+// does not list them. Of several lists it is the shortest.
+func (n *node) choicesOf(name string, looks *int) (least *choices) {
+	for c := range n.conjuncts(looks) {
+		p := c.properties[name]
+		if p == nil {
+			continue
+		}
+		for q := range p.conjuncts(looks) {
+			if q.choices != nil && (least == nil || len(q.choices.texts) < len(least.texts)) {
+				least = q.choices
 			}
 		}
 	}
-	return nil
+	return least
 }
 
-func (n *node) requires(name string) bool {
-	for ; n != nil; n = n.ref {
-		if slices.Contains(n.required, name) {
+func (n *node) requires(name string, looks *int) bool {
+	for c := range n.conjuncts(looks) {
+		*looks -= len(c.required)
+		if slices.Contains(c.required, name) {
 			return true
 		}
 	}
@@ -136,10 +172,14 @@ func (e *evaluation) checkUnions(n *node, v *value) bool {
 }
 
 func (e *evaluation) checkUnion(u *union, v *value) bool {
-	if !e.spend(len(u.branches)) {
+	if !e.spend(len(u.branches) + len(u.tag)/bytesPerStep) {
 		return false
 	}
-	candidates := u.candidates(v)
+	tag := u.tagOf(v)
+	if tag != nil && !e.spend(len(tag.text)/bytesPerStep) {
+		return false
+	}
+	candidates := u.candidates(v, tag)
 	var first *node
 	for _, b := range candidates {
 		switch {
@@ -156,15 +196,14 @@ func (e *evaluation) checkUnion(u *union, v *value) bool {
 		return true
 	}
 	if e.reporting && e.steps >= 0 {
-		e.explainUnion(u, v, candidates)
+		e.explainUnion(u, v, tag, candidates)
 	}
 	return false
 }
 
 // explainUnion reports that no alternative has matched. When only one could
 // have, what is wrong with that one is what matters.
-func (e *evaluation) explainUnion(u *union, v *value, candidates []*node) {
-	tag := u.tagOf(v)
+func (e *evaluation) explainUnion(u *union, v, tag *value, candidates []*node) {
 	switch {
 	case len(candidates) == 1:
 		e.check(candidates[0], v)

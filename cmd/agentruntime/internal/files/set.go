@@ -67,6 +67,9 @@ func (s *Set) Versions() ([]handlers.Version, error) {
 		if err := executor.CheckBindings(v.Agent.Capabilities); err != nil && len(d.errors) == 0 {
 			d.refuse(d.root.member("capabilities"), "%v", err)
 		}
+		if err := handlers.CheckTogether(v.Capabilities); err != nil && len(d.errors) == 0 {
+			d.refuse(d.root.member("capabilities"), "%v", err)
+		}
 		for i, slug := range agent.Subagents {
 			if !s.AllowMissingSubagents && !s.has(slug) {
 				d.refuse(d.root.find(fmt.Sprintf("/subagents/%d", i)), "%s", s.noAgent(slug))
