@@ -5,9 +5,10 @@ import "encoding/json"
 // CallbacksRecorded is the journal of a script's callbacks, while the call that
 // runs the script is under way: which are about to be sent, and what became of
 // others. It does not advance the run's revision, and means nothing once the
-// call has its result.
+// call has its result. Of a capability that the model called itself it is why
+// nobody knows what the call did, right before the call's result says so.
 type CallbacksRecorded struct {
-	CallID string         `json:"call_id"` // of the run_js call
+	CallID string         `json:"call_id"` // of the run_js call, or of the capability's own
 	Made   []CallbackMade `json:"made,omitempty"`
 	Done   []CallbackDone `json:"done,omitempty"`
 }

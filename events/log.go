@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Record is an event as it stands in the log.
@@ -67,6 +68,20 @@ var ErrDamaged = errors.New("damaged")
 // ErrErased is what every read of a session wraps whose key was dropped for
 // ever. Its facts are still there and verify; nobody can read them.
 var ErrErased = errors.New("the session was erased")
+
+// ErasedError is an ErrErased that says which session it was. It is all that
+// there is to say of it: whoever answers people says it without the steps on
+// which it was found out.
+type ErasedError struct {
+	Key Key
+}
+
+func (e *ErasedError) Error() string {
+	return fmt.Sprintf("session %s was erased: nobody can read it or go on with it", e.Key)
+}
+
+// Unwrap makes it an ErrErased.
+func (e *ErasedError) Unwrap() error { return ErrErased }
 
 // ErrSealed is what reading the data of an event wraps that is encrypted and
 // that nobody has opened.

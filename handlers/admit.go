@@ -20,7 +20,7 @@ const (
 	RejectMalformed   = "malformed"       // not a CloudEvent, or data that does not fit the command
 	RejectUnknown     = "unknown_command" // no such command
 	RejectNoAgent     = "unknown_agent"   // no such agent in the namespace
-	RejectInput       = "invalid_input"   // the input does not fit the agent's schema
+	RejectInput       = "invalid_input"   // the input does not fit the agent's schema, or an output or a result the capability's
 	RejectConflict    = "id_conflict"     // the same source and id came before with other content
 	RejectSession     = "session_exists"  // run.start on a session that has a run
 	RejectNoSession   = "unknown_session" // run.continue on a session without runs
@@ -86,8 +86,8 @@ func (h *Host) admit(ctx context.Context, namespace string, command *events.Even
 		return nil, reject(RejectUnknown, "type %q is no command; known are %s", command.Type, strings.Join(known, ", "))
 	}
 	admitted, err := carry(a, ctx)
-	if errors.Is(err, events.ErrErased) {
-		return nil, reject(RejectErased, "%v", err)
+	if erased := new(events.ErasedError); errors.As(err, &erased) {
+		return nil, reject(RejectErased, "%v", erased)
 	}
 	return admitted, err
 }
@@ -440,10 +440,14 @@ func (a *admission) fact(ctx context.Context, key events.Key, run string, admitt
 	return e, nil
 }
 
-// strict reads a command's data and refuses what the command does not have.
+// strict reads a command's data and refuses what the command does not have, and
+// what lacks a member that the command requires.
 func strict(data []byte, into any) error {
 	if err := readStrict(data, into); err != nil {
 		return reject(RejectMalformed, "the data does not fit the command: %v", err)
+	}
+	if missing := missingMember(data, into); missing != "" {
+		return reject(RejectMalformed, "%s is missing", missing)
 	}
 	return nil
 }

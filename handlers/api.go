@@ -119,6 +119,7 @@ func apiError(err error) *APIError {
 		field   *FieldError
 		name    *events.ErrName
 		unknown *UnknownRunError
+		erased  *events.ErasedError
 	)
 	switch {
 	case errors.As(err, &typed):
@@ -127,8 +128,8 @@ func apiError(err error) *APIError {
 		return &APIError{RejectMalformed, err.Error()}
 	case errors.As(err, &refused):
 		return &APIError{refused.Reason, refused.Detail}
-	case errors.Is(err, events.ErrErased):
-		return &APIError{RejectErased, err.Error()}
+	case errors.As(err, &erased):
+		return &APIError{RejectErased, erased.Error()}
 	case errors.As(err, &unknown):
 		return &APIError{RejectNoRun, unknown.Error()}
 	}

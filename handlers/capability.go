@@ -176,9 +176,11 @@ func (b *backend) read(name string, timeout time.Duration, answer []byte, err er
 	case errors.Is(err, ErrTooLarge):
 		return nil, "too_large", carriedOut("%s was carried out, but its answer has more than %d bytes", name, MaxAnswer)
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, "timeout", &runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: fmt.Errorf("%s did not answer within %s; whether it took effect is not known", name, timeout)}
+		why := fmt.Sprintf("%s did not answer within %s", name, timeout)
+		return nil, "timeout", &runtime.CallbackError{Outcome: events.OutcomeUnknown, Why: why, Err: errors.New(why + "; whether it took effect is not known")}
 	case err != nil:
-		return nil, "lost", &runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: fmt.Errorf("the answer of %s was lost; whether it took effect is not known: %w", name, b.masked(err))}
+		return nil, "lost", &runtime.CallbackError{Outcome: events.OutcomeUnknown, Why: fmt.Sprintf("the answer of %s was lost: %v", name, b.masked(err)),
+			Err: fmt.Errorf("the answer of %s was lost; whether it took effect is not known: %w", name, b.masked(err))}
 	case len(answer) > MaxAnswer:
 		return nil, "too_large", carriedOut("%s was carried out, but its answer has %d bytes, more than %d", name, len(answer), MaxAnswer)
 	case len(answer) == 0:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -104,8 +105,9 @@ func (b *backend) await(ctx context.Context, c *runtime.Callback) (json.RawMessa
 	case err != nil:
 		return nil, fatalWait(err)
 	case answer == nil:
-		return nil, &runtime.CallbackError{Outcome: events.OutcomeUnknown, Err: fmt.Errorf("%s accepted the call and did not answer by %s; whether it still takes effect is not known, and an answer that comes now is not heard: first find out, by reading, what is there",
-			c.Capability.Name, deadline.Format(time.RFC3339))}
+		why := fmt.Sprintf("%s accepted the call and did not answer by %s", c.Capability.Name, deadline.Format(time.RFC3339))
+		return nil, &runtime.CallbackError{Outcome: events.OutcomeUnknown, Why: why,
+			Err: errors.New(why + "; whether it still takes effect is not known, and an answer that comes now is not heard: first find out, by reading, what is there")}
 	case answer.Error != "":
 		return nil, fmt.Errorf("%s failed: %s", c.Capability.Name, b.host.Redactor.Redact(answer.Error))
 	}
@@ -160,8 +162,8 @@ func (a *admission) settle(ctx context.Context) (*Admission, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !a.operator && subtle.ConstantTimeCompare([]byte(data.Token), []byte(settleToken(run, data.Call))) != 1 || !a.operator && run.Admitted.SettleKey == "" {
-		return nil, reject(RejectDenied, "call %s of run %s is settled only with the token that its request carried; operators may without, over agent.api", bounded(data.Call, maxNamed), data.Run)
+	if (!a.operator || given(a.command.Data, "token")) && !holdsToken(run, &data) {
+		return nil, reject(RejectDenied, "call %s of run %s is settled only with the token that its request carried, and this is another one or none; operators may leave it out, over agent.api", bounded(data.Call, maxNamed), data.Run)
 	}
 	admitted := &Admission{Run: data.Run, Session: key.Session}
 	id := events.Derive(26, "answer", a.cause.Source, a.cause.ID, a.cause.Body)
@@ -171,7 +173,7 @@ func (a *admission) settle(ctx context.Context) (*Admission, error) {
 	if err := a.unused(ctx, key, data.Run); err != nil {
 		return nil, err
 	}
-	capability, open, err := a.deferred(ctx, run, data.Call)
+	capability, open, err := a.deferred(ctx, key, run, data.Call)
 	if err != nil {
 		return nil, err
 	}
@@ -201,40 +203,72 @@ func (a *admission) settle(ctx context.Context) (*Admission, error) {
 	return admitted, err
 }
 
+// holdsToken reports whether a command has the token of the call that it settles. A
+// run without a secret has no tokens.
+func holdsToken(run *projector.Run, data *events.SettleCall) bool {
+	return run.Admitted.SettleKey != "" && subtle.ConstantTimeCompare([]byte(data.Token), []byte(settleToken(run, data.Call))) == 1
+}
+
 func (a *admission) answered(run *projector.Run, call, id string) bool {
 	return run.Answer != nil && run.Answer.CallID == call && run.Answer.ID == id
 }
 
-// deferred returns the capability of a deferred call of the newest response, and
-// whether the call is open. A call that is not known is refused; of an older
-// response it is only known that it is not open.
-func (a *admission) deferred(ctx context.Context, run *projector.Run, callID string) (*events.Capability, bool, error) {
-	var call *events.Call
-	if c := run.Checkpoint; c != nil {
-		for i := range c.Calls {
-			if c.Calls[i].ID == callID {
-				call = &c.Calls[i]
-			}
+// deferred returns the capability of a deferred call, and whether the call is open.
+// What is no deferred call of the run is refused. Only one of the newest response
+// of a run under way can be open; those before it are looked up in the log, so that
+// the same command is refused for the same reason as long as there is the run.
+func (a *admission) deferred(ctx context.Context, key events.Key, run *projector.Run, callID string) (*events.Capability, bool, error) {
+	call, open := callOf(run, callID), !run.State.Terminal() && run.Answer == nil
+	if call == nil {
+		open = false
+		var err error
+		if call, err = a.earlierCall(ctx, key, run, callID); err != nil {
+			return nil, false, err
 		}
-		if call == nil && slices.Contains(c.UsedCallIDs, callID) {
-			return nil, false, nil
-		}
-	}
-	if call == nil && run.State.Terminal() {
-		return nil, false, nil // what calls it made is forgotten
 	}
 	var capability *events.Capability
 	if call != nil {
 		v, err := a.host.admitted(ctx, a.namespace, run.ID, &run.Admitted)
-		if err != nil {
+		if err != nil && !(isUndefined(err) && !open) {
 			return nil, false, err
+		}
+		if err != nil {
+			return nil, false, nil // nobody can say any more what it was
 		}
 		capability = runtime.CapabilityTools(v.Subagents, v.Capabilities)[call.Name]
 	}
 	if capability == nil || !capability.Deferred {
 		return nil, false, reject(RejectNoCall, "run %s has no deferred call %s", run.ID, bounded(callID, maxNamed))
 	}
-	return capability, call.State == events.CallDispatched && !run.State.Terminal() && run.Answer == nil, nil
+	return capability, open && call.State == events.CallDispatched, nil
+}
+
+// callOf returns a call of the newest response of a run, or nil.
+func callOf(run *projector.Run, callID string) *events.Call {
+	if run == nil || run.Checkpoint == nil {
+		return nil
+	}
+	for i := range run.Checkpoint.Calls {
+		if run.Checkpoint.Calls[i].ID == callID {
+			return &run.Checkpoint.Calls[i]
+		}
+	}
+	return nil
+}
+
+// earlierCall returns a call that a response of the run had before its newest one,
+// or nil. The fold keeps no more than the ids of these, and once another run of the
+// session has begun not even them.
+func (a *admission) earlierCall(ctx context.Context, key events.Key, run *projector.Run, callID string) (*events.Call, error) {
+	if c := run.Checkpoint; c == nil || !run.State.Terminal() && !slices.Contains(c.UsedCallIDs, callID) {
+		return nil, nil
+	}
+	var call *events.Call
+	err := a.refold(ctx, key, func(s *projector.Session, _ *events.Record) bool {
+		call = callOf(s.Run(run.ID), callID)
+		return call != nil
+	})
+	return call, err
 }
 
 // takeAnswer returns the output and the files of an answer as they are stored:
@@ -278,31 +312,43 @@ func fitsOutput(c *events.Capability, output json.RawMessage) error {
 
 // counted reports whether an answer was the first to its call while that was
 // open. It reads the session up to the answer.
-func (a *admission) counted(ctx context.Context, key events.Key, run, id string) (bool, error) {
+func (a *admission) counted(ctx context.Context, key events.Key, run, id string) (counted bool, err error) {
+	err = a.refold(ctx, key, func(s *projector.Session, fact *events.Record) bool {
+		if fact.ID != id {
+			return false
+		}
+		r := s.Run(run)
+		counted = r != nil && r.Answer != nil && r.Answer.ID == id
+		return true
+	})
+	return counted, err
+}
+
+// refold folds a session from its first fact on and shows it after each, until it is
+// told that this was enough.
+func (a *admission) refold(ctx context.Context, key events.Key, enough func(s *projector.Session, fact *events.Record) bool) error {
 	last, err := a.host.Log.Last(ctx, key)
 	if err != nil {
-		return false, err
+		return err
 	}
-	var s projector.Session
-	for s.At.Sequence < last {
+	for s := (&projector.Session{}); s.At.Sequence < last; {
 		records, err := a.host.Log.Read(ctx, key, s.At.Sequence, events.MaxRead)
 		if err == nil && len(records) == 0 {
 			err = a.host.Pause(ctx, readPause)
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
 		for i := range records {
 			if err := s.Fold(&records[i]); err != nil {
-				return false, err
+				return err
 			}
-			if records[i].ID == id {
-				r := s.Run(run)
-				return r != nil && r.Answer != nil && r.Answer.ID == id, nil
+			if enough(s, &records[i]) {
+				return nil
 			}
 		}
 	}
-	return false, nil
+	return nil
 }
 
 // OpenCallsAnswer is what call.list answers of open calls. Next, when there are

@@ -234,6 +234,9 @@ func TestAnAnswerBetweenATimeOutAndItsCommitIsHeard(t *testing.T) {
 	if _, text := answered(t, w, run, "call_0_0"); text != yes {
 		t.Errorf("the call came to %s", text)
 	}
+	if unknown := runIn(t, w, run).Unknown; len(unknown) != 0 {
+		t.Errorf("it has an answer and is listed as unknown: %+v", unknown)
+	}
 }
 
 func TestACancelledRunWaitsForNoAnswer(t *testing.T) {

@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -85,6 +86,14 @@ type MissingVersionError struct {
 
 func (e *MissingVersionError) Error() string {
 	return fmt.Sprintf("run %s was admitted with version %s of agent %s (contract %s), which is not stored here: restore the definitions bucket; no other version is used in its place", e.Run, e.Definition, e.Agent, e.Contract)
+}
+
+// isUndefined reports that the definition of a run is not to be had as the run was
+// admitted with it.
+func isUndefined(err error) bool {
+	var missing *MissingVersionError
+	var contract *runtime.ContractError
+	return errors.As(err, &missing) || errors.As(err, &contract)
 }
 
 func contractError(run string, a *events.RunAdmitted, binary string) error {

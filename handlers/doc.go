@@ -86,7 +86,9 @@
 // A capability that the model calls itself has such a journal too, opened by the
 // predispatch: it is its own one callback. Callbacks whose effect stays unknown are kept, the
 // newest projector.MaxUnknown of a session, until an operator settles them
-// (call.resolved). The first answer counts; the model is told at its next
+// (call.resolved). Why nobody knows is kept with each: what was recorded of it (of
+// the model's own call right before its result), or else what the fold saw, the end
+// of the run or a worker that stopped. The first answer counts; the model is told at its next
 // boundary, or with the next run of the session.
 //
 // # Budgets

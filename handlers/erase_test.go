@@ -43,6 +43,8 @@ func unreadable(t *testing.T, w *handlerstest.World, worker *handlerstest.Worker
 		var erased *handlers.APIError
 		if !errors.As(err, &erased) || erased.Code != handlers.RejectErased {
 			t.Errorf("%s = %+v, %v", verb, answer, err)
+		} else if want := "session ns/" + session + " was erased: nobody can read it or go on with it"; erased.Message != want {
+			t.Errorf("%s: %q, want %q", verb, erased.Message, want)
 		}
 	}
 	verified(t, w, session)

@@ -22,7 +22,7 @@ type UnknownCall struct {
 	Effect     events.Effect   `json:"effect,omitempty"`
 	Key        string          `json:"key"`             // the idempotency key that its service saw
 	Input      json.RawMessage `json:"input,omitempty"` // absent when it is long
-	Reason     string          `json:"reason,omitempty"`
+	Reason     string          `json:"reason"`          // why nobody knows, for people
 }
 
 // CallsRequest is what call.list is asked: either the open deferred calls or the
@@ -166,6 +166,8 @@ func (a *admission) resolve(ctx context.Context) (*Admission, error) {
 		return nil, reject(RejectMalformed, "the result has %d bytes, more than %d", len(data.Result), maxResolved)
 	case strings.TrimSpace(data.Call) == "":
 		return nil, reject(RejectMalformed, "call is missing")
+	case data.Index < 0:
+		return nil, reject(RejectMalformed, "index is %d; the callbacks of a call count from 0", data.Index)
 	}
 	key, err := a.target(data.Run)
 	if err != nil {
@@ -179,7 +181,10 @@ func (a *admission) resolve(ctx context.Context) (*Admission, error) {
 		return nil, err
 	}
 	id := "resolved-" + events.Derive(16, a.cause.Source, a.cause.ID)
-	if run.UnknownCallback(data.Call, data.Index) != nil {
+	if unknown := run.UnknownCallback(data.Call, data.Index); unknown != nil {
+		if err := a.fitsUnknown(ctx, run, unknown, data.Result); err != nil {
+			return nil, err
+		}
 		if err := a.accept(ctx, key, data.Run, true); err != nil {
 			return nil, err
 		}
@@ -201,37 +206,46 @@ func (a *admission) resolve(ctx context.Context) (*Admission, error) {
 	return &Admission{Run: data.Run, Session: key.Session}, nil
 }
 
+// fitsUnknown refuses a result that the capability of a callback could not have
+// returned, as far as the run's definition is still there to say so.
+func (a *admission) fitsUnknown(ctx context.Context, run *projector.Run, c *projector.UnknownCallback, result json.RawMessage) error {
+	if len(result) == 0 {
+		return nil
+	}
+	v, err := a.host.admitted(ctx, a.namespace, run.ID, &run.Admitted)
+	if isUndefined(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range v.Capabilities {
+		if v.Capabilities[i].Name == c.Capability {
+			return fitsOutput(&v.Capabilities[i], result)
+		}
+	}
+	return nil
+}
+
 // maxResolved is the largest result that an operator may give, in bytes: the model
 // is told all of it.
 const maxResolved = 16 << 10
 
 // resolvedBy returns the id of the fact that settled a callback, or nothing. A
 // fact that came when nothing was unknown settled nothing.
-func (a *admission) resolvedBy(ctx context.Context, key events.Key, data *events.ResolveCall) (string, error) {
-	last, err := a.host.Log.Last(ctx, key)
-	if err != nil {
-		return "", err
-	}
-	for s := (&projector.Session{}); s.At.Sequence < last; {
-		records, err := a.host.Log.Read(ctx, key, s.At.Sequence, events.MaxRead)
-		if err == nil && len(records) == 0 {
-			err = a.host.Pause(ctx, readPause)
+func (a *admission) resolvedBy(ctx context.Context, key events.Key, data *events.ResolveCall) (id string, err error) {
+	before := false
+	err = a.refold(ctx, key, func(s *projector.Session, fact *events.Record) bool {
+		run := s.Run(data.Run)
+		unknown := run != nil && run.UnknownCallback(data.Call, data.Index) != nil
+		if before && !unknown && fact.Type == typeResolved {
+			id = fact.ID
+			return true
 		}
-		if err != nil {
-			return "", err
-		}
-		for i := range records {
-			r := &records[i]
-			before := s.Run(data.Run) != nil && s.Run(data.Run).UnknownCallback(data.Call, data.Index) != nil
-			if err := s.Fold(r); err != nil {
-				return "", err
-			}
-			if before && r.Type == typeResolved && s.Run(data.Run).UnknownCallback(data.Call, data.Index) == nil {
-				return r.ID, nil
-			}
-		}
-	}
-	return "", nil
+		before = unknown
+		return false
+	})
+	return id, err
 }
 
 var typeResolved = events.TypeFor[events.CallResolved]().Name

@@ -65,3 +65,23 @@ func memberNames(t reflect.Type) []string {
 	}
 	return names
 }
+
+// given reports whether an object has a member that is not null.
+func given(data []byte, name string) bool {
+	var members map[string]json.RawMessage
+	return json.Unmarshal(data, &members) == nil && members[name] != nil && string(members[name]) != "null"
+}
+
+// missingMember returns the first member that a struct requires and an object does
+// not have, or nothing. Required is what its schema requires too: what is not left
+// out when it is empty. An absent one and null are no zero.
+func missingMember(data []byte, into any) string {
+	t := reflect.TypeOf(into).Elem()
+	for i := range t.NumField() {
+		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if options == "" && !given(data, name) {
+			return name
+		}
+	}
+	return ""
+}

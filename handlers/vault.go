@@ -131,6 +131,9 @@ func (v *Vault) key(ctx context.Context, key events.Key, create bool) (*sessionK
 			k, err := v.unwrap(key, stored)
 			return v.remember(key, k, began), err
 		}
+		if errors.Is(err, events.ErrErased) {
+			return nil, &events.ErasedError{Key: key}
+		}
 		if !errors.Is(err, events.ErrNotFound) {
 			return nil, fmt.Errorf("read the key of session %s: %w", key, err)
 		}

@@ -30,9 +30,9 @@ func (c *Callback) Open() bool {
 // UnknownCallback is a callback whose effect nobody knows, of a call that has
 // its result.
 type UnknownCallback struct {
-	CallID string `json:"call_id"`
-	Callback
-	Direct bool `json:"direct,omitempty"` // the model called the capability itself: the callback is the call
+	CallID   string `json:"call_id"`
+	Callback        // its Done tells why nobody knows
+	Direct   bool   `json:"direct,omitempty"` // the model called the capability itself: the callback is the call
 }
 
 // MaxUnknown is how many callbacks whose effect is unknown a session remembers;
@@ -77,7 +77,10 @@ func (s *Session) closeScript(run *Run) {
 		})
 	}
 	for _, c := range script.Callbacks {
-		if c.Open() && (interrupted || c.Done != nil) && !run.answered(script.CallID) {
+		if c.Open() && (interrupted || c.Done != nil && !script.Direct) && !run.answered(script.CallID) {
+			if c.Done == nil {
+				c.Done = &events.CallbackDone{Index: c.Index, Outcome: events.OutcomeUnknown, Text: run.whyOpen(script.CallID)}
+			}
 			if script.Direct {
 				c.Input = run.arguments(script.CallID)
 			}
@@ -90,6 +93,25 @@ func (s *Session) closeScript(run *Run) {
 	}
 	run.Script = nil
 	s.boundUnknown()
+}
+
+// whyOpen says why nobody knows what a callback did of which the journal tells
+// nothing: the run ended before an answer was stored, or the worker stopped.
+func (r *Run) whyOpen(callID string) string {
+	if !r.State.Terminal() {
+		return "the worker that made it stopped before its answer was stored"
+	}
+	how := fmt.Sprintf("its run was %s", r.State)
+	if r.State == StateFailed {
+		how = "its run failed"
+	}
+	if r.Reason != "" {
+		how += " (" + r.Reason + ")"
+	}
+	if r.Wait != nil && r.Wait.Reason == events.ParkCall && r.Wait.CallID == callID {
+		return Cut("its service accepted it, and " + how + " before the answer came")
+	}
+	return Cut(how + " before an answer was stored")
 }
 
 // maxKeptInput is the largest input of an unknown callback that the fold keeps,

@@ -220,7 +220,7 @@ func (s *Session) Fold(r *events.Record) error {
 		return &UnknownFactError{events.Key{Namespace: r.Namespace, Session: r.Session}, r.Sequence, r.Type}
 	}
 	if _, erased := payload.(events.SessionErased); erased {
-		return fmt.Errorf("session %s: %w", events.Key{Namespace: r.Namespace, Session: r.Session}, events.ErrErased)
+		return &events.ErasedError{Key: events.Key{Namespace: r.Namespace, Session: r.Session}}
 	}
 	s.At = next
 	s.Key = events.Key{Namespace: r.Namespace, Session: r.Session}

@@ -22,6 +22,11 @@ import (
 type CallbackError struct {
 	Outcome events.Outcome
 	Err     error
+
+	// Why says, of an unknown outcome, why nobody knows: in a few words for the
+	// people who are to find out, without the advice that Err has for the model.
+	// Err says it when it is empty.
+	Why string
 }
 
 func (e *CallbackError) Error() string { return e.Err.Error() }
@@ -108,19 +113,10 @@ func (c *boundCapability) checked(output json.RawMessage, err error) (json.RawMe
 	}
 	if err == nil && c.output != nil {
 		if invalid := c.output.Validate(output); invalid != nil {
-			err = &CallbackError{events.OutcomeError, fmt.Errorf("%s was carried out, but its answer does not fit its output schema: %w", c.Name, invalid)}
+			err = &CallbackError{Outcome: events.OutcomeError, Err: fmt.Errorf("%s was carried out, but its answer does not fit its output schema: %w", c.Name, invalid)}
 		}
 	}
 	return output, err
-}
-
-// fits validates what a service says that a callback returned, if it says that.
-func (c *boundCapability) fits(result json.RawMessage) error {
-	if len(result) == 0 {
-		return nil
-	}
-	_, err := c.checked(result, nil)
-	return err
 }
 
 // maxJournaledInput is the largest input that the journal keeps whole, in bytes.
@@ -207,7 +203,9 @@ func doneOf(index int, output json.RawMessage, err error) events.CallbackDone {
 	done.Text = projector.Cut(strings.ToValidUTF8(err.Error(), "\uFFFD"))
 	switch {
 	case errors.As(err, &typed):
-		done.Outcome = typed.Outcome
+		if done.Outcome = typed.Outcome; done.Outcome == events.OutcomeUnknown {
+			done = open(index, whyOf(typed))
+		}
 	case errors.As(err, &denied):
 		done.Outcome = events.OutcomeSkipped
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -121,7 +121,7 @@ func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapabi
 		}
 	}
 	made := &Callback{CallID: call.ID, Capability: c.Capability, Input: call.Arguments, Attach: host.attach, Direct: true}
-	output, err := c.checked(l.callOnce(ctx, made, again))
+	output, err := l.callOnce(ctx, c, made, again)
 	var typed *CallbackError
 	l.untrusted = c.Untrusted && !notSent(err)
 	if done := doneOf(0, output, err); keeps && c.Effect != events.EffectRead && !errors.Is(err, ErrWaiting) && !stops(ctx, err) && done.Outcome != events.OutcomeUnknown {
@@ -132,12 +132,18 @@ func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapabi
 	}
 	switch {
 	case errors.As(err, &typed) && typed.Outcome == events.OutcomeUnknown && c.Effect != events.EffectRead && ctx.Err() == nil:
+		if err := l.recordOpen(ctx, call.ID, typed); err != nil {
+			return outcome{}, err
+		}
 		return outcome{kind: events.OutcomeUnknown, text: "Unknown outcome. " + typed.Error()}, nil
 	case err != nil:
 		return toolError(ctx, err)
 	}
 	if err := l.keepFiles(ctx, host); err != nil {
 		return outcome{}, err
+	}
+	if len(output) == 0 {
+		return outcome{kind: events.OutcomeOK, text: c.Name + " says that the call was carried out, and tells no result."}, nil
 	}
 	return outcome{kind: events.OutcomeOK, text: string(output)}, nil
 }
@@ -157,32 +163,29 @@ func (l *loop) recorded(ctx context.Context, journal Journal, callID string, c *
 	return &outcome{kind: kind, text: text}, nil
 }
 
-// callOnce makes the call, unless what became of it is known or must stay open.
-func (l *loop) callOnce(ctx context.Context, c *Callback, again bool) (json.RawMessage, error) {
+// callOnce makes the call, unless what became of it is known or must stay open. It
+// returns no output when the service says no more than that it is done.
+func (l *loop) callOnce(ctx context.Context, c *boundCapability, made *Callback, again bool) (json.RawMessage, error) {
 	if !again {
-		return l.in.Backend.Call(ctx, c)
+		return c.checked(l.in.Backend.Call(ctx, made))
 	}
 	if r, ok := l.in.Backend.(Recaller); ok {
-		if output, known, err := r.Recall(ctx, c); known || err != nil {
-			return output, err
+		if output, known, err := r.Recall(ctx, made); known || err != nil {
+			return c.checked(output, err)
 		}
 	}
-	c.Again = true
-	inquirer, asks := l.in.Backend.(Inquirer)
-	switch {
-	case c.Capability.Effect.Repeatable():
-		return l.callAgain(ctx, c)
-	case c.Capability.Status != nil && asks:
-		status, err := inquirer.Status(ctx, c)
-		var fatal FatalToolError
-		switch {
-		case err != nil && (ctx.Err() != nil || errors.As(err, &fatal)):
-			return nil, err
-		case err == nil && status.State == StatusDone:
-			return status.Result, nil
-		case err == nil && status.State == StatusNotDone:
-			return nil, fmt.Errorf("%s was not carried out: the worker that was to call it stopped", c.Capability.Name)
-		}
+	made.Again = true
+	if c.Effect.Repeatable() {
+		return c.checked(l.callAgain(ctx, made))
 	}
-	return nil, &CallbackError{events.OutcomeUnknown, errors.New("Known: the worker that was to call " + c.Capability.Name + " stopped before its answer was stored. Not known: whether the call was made, and what it did. Do not simply repeat it: first find out, by reading, what is there.")}
+	why := workerStopped(c.Name)
+	switch state, output, said, err := l.inquire(ctx, c, made); {
+	case err != nil, state == StatusDone:
+		return output, err
+	case state == StatusNotDone:
+		return nil, fmt.Errorf("%s was not carried out: the worker that was to call it stopped", c.Name)
+	case said != "":
+		why += "; " + said
+	}
+	return nil, stillUnknown(why)
 }

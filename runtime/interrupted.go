@@ -113,25 +113,22 @@ func (l *loop) scriptConcurrency() int {
 // anything.
 func (l *loop) callAgain(ctx context.Context, c *Callback) (json.RawMessage, error) {
 	output, err := l.in.Backend.Call(ctx, c)
-	var (
-		typed *CallbackError
-		fatal FatalToolError
-	)
-	if err == nil || c.Capability.Effect == events.EffectRead || ctx.Err() != nil || errors.Is(err, ErrWaiting) || errors.As(err, &fatal) ||
+	var typed *CallbackError
+	if err == nil || c.Capability.Effect == events.EffectRead || stops(ctx, err) || errors.Is(err, ErrWaiting) ||
 		errors.As(err, &typed) && typed.Outcome == events.OutcomeError {
 		return output, err
 	}
-	again := "was made again with the same key, which settled nothing"
+	again := "; it was sent again with the same key: " + whyOf(err)
 	if notSent(err) {
-		again = "was not made again"
+		again = ", and the call was not made again (" + err.Error() + ")"
 	}
-	return nil, &CallbackError{events.OutcomeUnknown, errors.New("Known: the worker that was to call " + c.Capability.Name + " stopped before its answer was stored, and the call " + again + " (" + err.Error() + "). Not known: whether the first one was made, and what it did. Do not simply repeat it: first find out, by reading, what is there.")}
+	return nil, stillUnknown(workerStopped(c.Capability.Name) + again)
 }
 
-// findOut returns what became of a callback, or nil when nothing more is known of
-// it. An error stops the attempt. A callback whose script was told that nobody
-// knows is not sent again: the script may have acted on that, and taken back what
-// it did.
+// findOut returns what became of a callback, or why that stays unknown though it
+// was tried to find out, or nil when it could not be tried. An error stops the
+// attempt. A callback whose script was told that nobody knows is not sent again:
+// the script may have acted on that, and taken back what it did.
 func (l *loop) findOut(ctx context.Context, callID string, c *projector.Callback) (*events.CallbackDone, error) {
 	capability, ok := l.box.capabilities[c.Capability]
 	if !ok {
@@ -139,43 +136,75 @@ func (l *loop) findOut(ctx context.Context, callID string, c *projector.Callback
 	}
 	host := &callbacks{loop: l, call: callID}
 	callback := &Callback{CallID: callID, Index: c.Index, Capability: capability.Capability, Input: c.Input, Again: true, Attach: host.attacher(c.Index), MayHaveRead: l.untrusted}
-	inquirer, asks := l.in.Backend.(Inquirer)
-	var done events.CallbackDone
-	switch {
-	case c.Effect == events.EffectIdempotent && len(c.Input) > 0 && c.Done == nil:
+	if c.Effect == events.EffectIdempotent && len(c.Input) > 0 && c.Done == nil {
 		output, err := capability.checked(l.callAgain(ctx, callback))
 		if stops(ctx, err) {
 			return nil, errors.Join(context.Cause(ctx), err)
 		}
-		done = doneOf(c.Index, output, err)
-		if done.Resolved = events.ResolvedAgain; done.Outcome != events.OutcomeUnknown {
-			// Before the record: whoever finds an outcome in it asks for no files again.
-			parts, err := l.store(ctx, host)
-			if err != nil {
-				return nil, err
-			}
-			for _, p := range parts {
-				done.Files = append(done.Files, *p.File)
-			}
-			done.Attached = host.files[c.Index]
+		done := doneOf(c.Index, output, err)
+		if done.Outcome == events.OutcomeUnknown {
+			return &done, nil
 		}
-	case capability.Status != nil && asks:
-		status, err := inquirer.Status(ctx, callback)
-		switch {
-		case stops(ctx, err):
-			return nil, errors.Join(context.Cause(ctx), err)
-		case err != nil || status.State != StatusDone && status.State != StatusNotDone:
-			return nil, nil
-		case status.State == StatusNotDone:
-			done = events.CallbackDone{Index: c.Index, Outcome: events.OutcomeSkipped}
-		default:
-			done = doneOf(c.Index, status.Result, capability.fits(status.Result))
+		// Before the record: whoever finds an outcome in it asks for no files again.
+		parts, err := l.store(ctx, host)
+		if err != nil {
+			return nil, err
 		}
-		done.Resolved = events.ResolvedStatus
-	default:
-		return nil, nil
+		for _, p := range parts {
+			done.Files = append(done.Files, *p.File)
+		}
+		done.Attached, done.Resolved = host.files[c.Index], events.ResolvedAgain
+		return &done, nil
 	}
+	state, output, said, err := l.inquire(ctx, capability, callback)
+	var done events.CallbackDone
+	switch {
+	case stops(ctx, err):
+		return nil, errors.Join(context.Cause(ctx), err)
+	case state == StatusDone:
+		done = doneOf(c.Index, output, err)
+	case state == StatusNotDone:
+		done = events.CallbackDone{Index: c.Index, Outcome: events.OutcomeSkipped}
+	case said == "":
+		return nil, nil
+	default:
+		why := workerStopped(c.Capability)
+		if c.Done != nil {
+			why = c.Done.Text
+		}
+		done = open(c.Index, l.in.Redactor.Redact(why+"; "+said))
+		return &done, nil
+	}
+	done.Resolved = events.ResolvedStatus
 	return &done, nil
+}
+
+// inquire asks the service of an interrupted callback what became of it. Who cannot
+// be asked, or says anything else, does not know: said is what it did instead, and
+// nothing when it cannot be asked. The output is what the service says the callback
+// returned, if it says so; one that does not fit is an error. Any other error stops
+// the attempt.
+func (l *loop) inquire(ctx context.Context, c *boundCapability, made *Callback) (state string, output json.RawMessage, said string, err error) {
+	inquirer, asks := l.in.Backend.(Inquirer)
+	if c.Status == nil || !asks {
+		return StatusUnknown, nil, "", nil
+	}
+	const asked = "its service was asked what became of it and "
+	status, err := inquirer.Status(ctx, made)
+	switch {
+	case stops(ctx, err):
+		return "", nil, "", err
+	case err != nil:
+		return StatusUnknown, nil, asked + "did not tell: " + whyOf(err), nil
+	case status.State == StatusDone && len(status.Result) > 0 && string(status.Result) != "null":
+		output, err = c.checked(status.Result, nil)
+		return StatusDone, output, "", err
+	case status.State == StatusDone, status.State == StatusNotDone:
+		return status.State, nil, "", nil
+	case status.State == StatusUnknown:
+		return StatusUnknown, nil, asked + "does not know", nil
+	}
+	return StatusUnknown, nil, asked + fmt.Sprintf("answered the state %q, which is none of %s, %s and %s", projector.Cut(status.State), StatusDone, StatusNotDone, StatusUnknown), nil
 }
 
 // stops reports whether an error ends the attempt.

@@ -58,8 +58,8 @@ func TestAHostWithoutALogTellsExactlyWhatAnInterruptedScriptDid(t *testing.T) {
 		{"a write whose service says done", events.EffectWrite, says("done", `{"n":1}`), []string{`2. desk.list: as its service says it finished with {"n":1}`, "Nothing that it did is unknown"}, 2},
 		{"a write whose service says not done", events.EffectWrite, says("not-done", ""), []string{"2. desk.list: as its service says it did not take effect"}, 2},
 		{"a write whose service does not know", events.EffectWrite, says("unknown", ""), []string{"2. desk.list: not known"}, 2},
-		{"a write whose service says another word", events.EffectWrite, says("perhaps", ""), []string{"2. desk.list: not known"}, 2},
-		{"a write whose service cannot be asked", events.EffectWrite, func(*runtime.Callback) (*runtime.CallbackStatus, error) { return nil, errClosed }, []string{"2. desk.list: not known"}, 2},
+		{"a write whose service says another word", events.EffectWrite, says("perhaps", ""), []string{`2. desk.list: not known whether it took effect (the worker that was to call desk.list stopped before its answer was stored; its service was asked what became of it and answered the state "perhaps"`}, 2},
+		{"a write whose service cannot be asked", events.EffectWrite, func(*runtime.Callback) (*runtime.CallbackStatus, error) { return nil, errClosed }, []string{"2. desk.list: not known", "did not tell: the desk is closed"}, 2},
 		{"what is idempotent", events.EffectIdempotent, nil, []string{`2. desk.list: was sent again with the same key and finished with "again"`, "Nothing that it did is unknown"}, 3},
 		{"a read", events.EffectRead, nil, []string{"2. desk.list: a read that was under way; it changes nothing and may be made again", "Nothing that it did is unknown"}, 2},
 	} {

@@ -40,6 +40,9 @@ func (w *World) checkCallbacks(records []events.Record, transcript []events.Mess
 		}
 		if p, ok := payload.(events.CheckpointCommitted); ok {
 			announceDirect(direct, &p.Delta)
+			if p.Direct != nil {
+				made[place{p.Direct.CallID, 0}] = p.Direct.Made[0]
+			}
 		}
 		r, ok := payload.(events.CallbacksRecorded)
 		if !ok {

@@ -23,7 +23,7 @@ func (a *app) callCommand() *cobra.Command {
 func (a *app) callListCommand() *cobra.Command {
 	var r handlers.CallsRequest
 	cmd := &cobra.Command{Use: "list", Short: "List calls that wait for an answer, or whose effect nobody knows", Args: exactly(),
-		Long:    "list shows one of two kinds of calls of capabilities. Open ones were accepted by their service,\nwhich settles them later: approvals and long jobs; call settle answers in its place. Of unknown ones\nnobody knows whether they took effect: a worker or a service went away in the middle. The key is the\none that the service saw. Once you have found out, settle each with call resolve: its run is told.",
+		Long:    "list shows one of two kinds of calls of capabilities. Open ones were accepted by their service,\nwhich settles them later: approvals and long jobs; call settle answers in its place. Of unknown ones\nnobody knows whether they took effect, for the reason that is told: a worker or a service went away in\nthe middle, say, or the run ended first. The key is the one that the service saw. Once you have found\nout, settle each with call resolve: its run is told.",
 		Example: "  agentruntime call list --open\n  agentruntime call list --unknown\n  agentruntime call list --unknown --run s3f9…-k2m4x9qa -o json"}
 	cmd.Flags().BoolVar(&r.Open, "open", false, "those that wait for their answer")
 	cmd.Flags().BoolVar(&r.Unknown, "unknown", false, "those whose effect is not known")
@@ -107,7 +107,7 @@ func (a *app) unknownCalls(ctx context.Context, c *client, r handlers.CallsReque
 	return a.show(calls, func(w io.Writer) {
 		var rows [][]string
 		for _, call := range calls {
-			rows = append(rows, []string{call.Run, call.Call, strconv.Itoa(call.Index), call.Capability, call.Key, orDefault(call.Reason, "a worker stopped")})
+			rows = append(rows, []string{call.Run, call.Call, strconv.Itoa(call.Index), call.Capability, call.Key, call.Reason})
 		}
 		table(w, "RUN CALL INDEX CAPABILITY KEY REASON", rows)
 	})
@@ -117,21 +117,22 @@ func (a *app) callResolveCommand() *cobra.Command {
 	var s steering
 	var as, result string
 	cmd := &cobra.Command{Use: "resolve RUN CALL INDEX", Short: "Settle a call whose effect nobody knew", Args: exactly("RUN", "CALL", "INDEX"),
-		Long:    "resolve says what became of a call of a capability that call list --unknown shows. The first answer\ncounts. The model is told before its next answer, or with the next run of the session.",
+		Long:    "resolve says what became of a call of a capability that call list --unknown shows. The first answer\ncounts. A result must fit the capability's output schema. The model is told before its next answer, or\nwith the next run of the session.",
 		Example: "  agentruntime call resolve s3f9…-k2m4x9qa call_7 0 --as done --result '{\"seat\": 4}'\n  agentruntime call resolve s3f9…-k2m4x9qa call_7 1 --as not-done"}
 	s.register(cmd)
 	cmd.Flags().StringVar(&as, "as", "", "done: it took effect; not-done: it did not and will not")
 	cmd.Flags().StringVar(&result, "result", "", "what it returned, as JSON, when it is done")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		index, err := strconv.Atoi(args[2])
+		given := cmd.Flags().Changed("result")
 		switch {
 		case err != nil || index < 0:
 			return usage(fmt.Errorf("INDEX %q is none that call list shows", args[2]))
 		case as != events.ResolvedDone && as != events.ResolvedNotDone:
 			return usage(fmt.Errorf("--as %q: must be %s or %s", as, events.ResolvedDone, events.ResolvedNotDone))
-		case result != "" && !json.Valid([]byte(result)):
-			return usage(errors.New("--result is no JSON; write a text as '\"text\"'"))
-		case result != "" && as != events.ResolvedDone:
+		case given && !json.Valid([]byte(result)):
+			return usage(errors.New("--result is no JSON; write a text as '\"text\"', and leave the flag out when what was returned is not known"))
+		case given && as != events.ResolvedDone:
 			return usage(errors.New("--result goes with --as done"))
 		}
 		command := events.ResolveCall{Run: args[0], Call: args[1], Index: index, As: as, Result: json.RawMessage(result)}
@@ -160,12 +161,15 @@ func (a *app) callSettleCommand() *cobra.Command {
 	s.register(cmd)
 	cmd.Flags().StringVar(&output, "result", "", "the answer, as JSON")
 	cmd.Flags().StringVar(&data.Error, "error", "", "why the call failed")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if (output == "") == (data.Error == "") {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		answered, failed := cmd.Flags().Changed("result"), cmd.Flags().Changed("error")
+		switch {
+		case answered == failed:
 			return usage(errors.New("give exactly one of --result and --error"))
-		}
-		if output != "" && !json.Valid([]byte(output)) {
+		case answered && !json.Valid([]byte(output)):
 			return usage(fmt.Errorf("--result %q is not JSON; a text needs quotes of its own, such as --result '\"yes\"'", output))
+		case failed && data.Error == "":
+			return usage(errors.New("--error is empty; say why the call failed: the model reads it"))
 		}
 		data.Run, data.Call, data.Output = args[0], args[1], json.RawMessage(output)
 		return a.steer(&s, args[0], func(ctx context.Context, c *client) error {

@@ -16,7 +16,7 @@ func TestUnknownCallsAreListedPageByPageAndSettled(t *testing.T) {
 		case handlers.VerbCalls:
 			var r handlers.CallsRequest
 			_ = json.Unmarshal(request, &r)
-			one := handlers.UnknownCall{Run: aRun, Call: "call_" + r.After, Index: 2, Capability: "desk.book", Key: "k"}
+			one := handlers.UnknownCall{Run: aRun, Call: "call_" + r.After, Index: 2, Capability: "desk.book", Key: "k", Reason: "desk.book did not answer within 30s"}
 			if r.After == "" && r.Run == "" {
 				return handlers.CallsAnswer{Calls: []handlers.UnknownCall{one}, Next: "b"}
 			}
@@ -30,10 +30,15 @@ func TestUnknownCallsAreListedPageByPageAndSettled(t *testing.T) {
 		}
 		return &handlers.APIError{Code: handlers.RejectUnknown, Message: verb}
 	})
-	if all := read[[]handlers.UnknownCall](t, call(t, "call", "list", "--unknown", "-o", "json", "-s", url).ok(t)); len(all) != 2 || all[1].Call != "call_b" {
+	if all := read[[]handlers.UnknownCall](t, call(t, "call", "list", "--unknown", "-o", "json", "-s", url).ok(t)); len(all) != 2 || all[1].Call != "call_b" || all[1].Reason != "desk.book did not answer within 30s" {
 		t.Errorf("listed: %+v", all)
 	}
-	demand(t, call(t, "call", "list", "--unknown", "--run", aRun, "-s", url).ok(t), "RUN", "INDEX", aRun, "desk.book", "a worker stopped")
+	demand(t, call(t, "call", "list", "--unknown", "--run", aRun, "-s", url).ok(t), "RUN", "INDEX", aRun, "desk.book", "desk.book did not answer within 30s")
+	settled.Result = json.RawMessage(`"before"`)
+	call(t, "call", "resolve", aRun, "call_b", "2", "--as", "done", "-s", url).ok(t)
+	if string(settled.Result) != `"before"` {
+		t.Errorf("without a result the command has %s", settled.Result)
+	}
 	demand(t, call(t, "call", "resolve", aRun, "call_b", "2", "--as", "done", "--result", `{"seat":1}`, "-s", url).ok(t), "callback 2 of call call_b of run "+aRun+" is settled: done")
 	if settled.Call != "call_b" || settled.As != "done" || string(settled.Result) != `{"seat":1}` {
 		t.Errorf("sent: %+v", settled)
@@ -43,6 +48,9 @@ func TestUnknownCallsAreListedPageByPageAndSettled(t *testing.T) {
 		{"list"}, {"list", "--unknown", "--run", "x"}, {"resolve", aRun, "c", "x", "--as", "done"}, {"resolve", aRun, "c", "-1", "--as", "done"},
 		{"resolve", aRun, "c", "0"}, {"resolve", aRun, "c", "0", "--as", "maybe"}, {"resolve", aRun, "c", "0", "--as", "done", "--result", "{"},
 		{"resolve", aRun, "c", "0", "--as", "not-done", "--result", "1"}, {"resolve", "x", "c", "0", "--as", "done"},
+		{"resolve", aRun, "c", "0", "--as", "done", "--result", ""}, {"resolve", aRun, "c", "0", "--as", "not-done", "--result", ""},
+		{"settle", aRun, "c"}, {"settle", aRun, "c", "--result", ""}, {"settle", aRun, "c", "--error", ""}, {"settle", aRun, "c", "--result", "1", "--error", "no"},
+		{"settle", aRun, "c", "--result", "", "--error", "no"}, {"settle", aRun, "c", "--result", "{"},
 	} {
 		call(t, append(append([]string{"call"}, wrong...), "-s", url)...).exits(t, exitUsage)
 	}
