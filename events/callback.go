@@ -69,7 +69,7 @@ const (
 )
 
 // ResolveCall is the data of a call.resolve command: an operator found out
-// whether a callback took effect.
+// whether a callback took effect. Only agent.api takes it.
 type ResolveCall struct {
 	Run    string          `json:"run"`
 	Call   string          `json:"call"`

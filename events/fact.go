@@ -195,6 +195,8 @@ type RunFailed struct {
 	Error  string `json:"error"` // redacted, bounded, for people
 	Usage  Usage  `json:"usage"`
 	Steps  int    `json:"steps"`
+
+	Calls []ClosedCall `json:"calls,omitempty"` // of agents that tell of their calls (events)
 }
 
 // RunCancelled ends a run because somebody asked for it.
@@ -202,6 +204,15 @@ type RunCancelled struct {
 	Reason string `json:"reason"`
 	Usage  Usage  `json:"usage"`
 	Steps  int    `json:"steps"`
+
+	Calls []ClosedCall `json:"calls,omitempty"` // of agents that tell of their calls (events)
+}
+
+// ClosedCall is a call to which the end of its run gave its result.
+type ClosedCall struct {
+	ID      string  `json:"id"`
+	Name    string  `json:"name"` // of the tool
+	Outcome Outcome `json:"outcome"`
 }
 
 // ChildSettled tells a parent that a child has ended. The first per child
@@ -238,7 +249,7 @@ type CallAnswered struct {
 	ID     string          `json:"id"` // the fact's own, which tells who was first
 	CallID string          `json:"call_id"`
 	Output json.RawMessage `json:"output,omitempty"` // redacted; absent with an error
-	Files  []AnsweredFile  `json:"files,omitempty"`  // that came with the output; those that are text are redacted
+	Files  []AnsweredFile  `json:"files,omitempty"`  // that came with the output, as they are stored: redacted where they are text
 	Error  string          `json:"error,omitempty"`  // redacted, bounded
 	By     string          `json:"by"`               // the command's source, redacted
 }

@@ -33,7 +33,7 @@ const (
 	RejectSettled     = "call_settled"    // call.settle of a call that is not open any more
 	RejectNotUnknown  = "not_unknown"     // call.resolve of a callback whose effect is not unknown
 	RejectNoBudget    = "no_budget"       // budget.topup of a limit that the run does not have
-	RejectDenied      = "denied"          // call.settle without the call's token, or what the policy of the namespace does not allow
+	RejectDenied      = "denied"          // call.settle without the call's token, call.resolve over agent.cmd, or what the policy of the namespace does not allow
 	RejectUnsupported = "unsupported"     // the definition asks for what this release does not do
 )
 

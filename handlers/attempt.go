@@ -382,6 +382,7 @@ func (a *attempt) stop(ctx context.Context) error {
 		if c := run.Checkpoint; c != nil {
 			fact.Usage, fact.Steps = c.Usage, c.Steps
 		}
+		fact.Calls = closed(run)
 		reason = fact.Reason
 		return fact
 	})
@@ -428,7 +429,11 @@ func (a *attempt) fail(ctx context.Context, reason string, cause error) error {
 	if c := run.Checkpoint; c != nil {
 		fact.Usage, fact.Steps = c.Usage, c.Steps
 	}
-	if err := a.end(ctx, fact); err != nil {
+	err := a.endWith(ctx, func(run *projector.Run) any {
+		fact.Calls = closed(run)
+		return fact
+	})
+	if err != nil {
 		return err
 	}
 	a.d.Meter.RunSettled(projector.StateFailed, reason)

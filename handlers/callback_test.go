@@ -291,6 +291,30 @@ func resolve(id, run, call string, index int, as, result string) events.Event {
 	return e
 }
 
+// operate carries out a command as operators send it, over the API.
+func operate(t *testing.T, worker *handlerstest.Worker, e events.Event) error {
+	t.Helper()
+	api := &handlers.API{Host: worker.Dispatcher.Host}
+	_, err := api.Handle(t.Context(), worker.Namespace, strings.TrimPrefix(e.Type, events.TypePrefix), e.Header(), e.Data)
+	return err
+}
+
+// reasonOf is why a command was refused, or nothing.
+func reasonOf(t *testing.T, err error) string {
+	t.Helper()
+	var refused *handlers.Rejection
+	var typed *handlers.APIError
+	switch {
+	case errors.As(err, &refused):
+		return refused.Reason
+	case errors.As(err, &typed):
+		return typed.Code
+	case err != nil:
+		t.Errorf("no refusal: %v", err)
+	}
+	return ""
+}
+
 func TestAnOperatorSettlesWhatNobodyKnewOnce(t *testing.T) {
 	w, run, _ := died(t, 2, inTurn())
 	worker := w.Start(t.Context(), nil)
@@ -307,14 +331,10 @@ func TestAnOperatorSettlesWhatNobodyKnewOnce(t *testing.T) {
 	if len(calls) != 1 || calls[0].Capability != "desk.book" || calls[0].Index != 1 || string(calls[0].Input) != `{"n":1}` || w.Services.Sent(calls[0].Key) != 1 {
 		t.Fatalf("listed: %+v", calls)
 	}
-	admit := func(e events.Event) error {
-		_, err := worker.Dispatcher.Admit(t.Context(), w.Namespace, &e)
-		return err
-	}
+	admit := func(e events.Event) error { return operate(t, worker, e) }
 	refused := func(what string, err error, reason string) {
 		t.Helper()
-		var r *handlers.Rejection
-		if !errors.As(err, &r) || r.Reason != reason {
+		if reasonOf(t, err) != reason {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -121,14 +121,15 @@ func (b *backend) send(ctx context.Context, c *runtime.Callback, header map[stri
 		b.host.Meter.CallMade(name, "stale", b.host.Now().Sub(began))
 		return nil, err
 	}
+	accepts := c.Direct && c.Capability.Deferred && isAcceptance(answer)
 	answer, attached, bad := ReadAnswer(answer)
-	out, outcome, err := b.read(name, timeout, answer, err)
+	out, outcome, err := b.read(c.Capability, timeout, answer, err)
 	if err == nil {
 		if err = errors.Join(bad, b.attach(call, c, attached)); err != nil {
 			out, outcome, err = nil, "malformed", carriedOut("%s was carried out, but its files cannot be taken: %s", name, b.host.Redactor.Redact(err.Error()))
 		}
 	}
-	accepted := err == nil && c.Direct && c.Capability.Deferred && isAcceptance(out)
+	accepted := err == nil && accepts
 	if accepted {
 		outcome = "accepted"
 	}
@@ -164,10 +165,19 @@ func carriedOut(format string, args ...any) error {
 	return &runtime.CallbackError{Outcome: events.OutcomeError, Err: fmt.Errorf(format, args...)}
 }
 
+// doubt says of a call that has no answer what is known of its effect.
+func doubt(c *events.Capability) string {
+	if c.Effect == events.EffectRead {
+		return "it changes nothing and may be made again"
+	}
+	return "whether it took effect is not known"
+}
+
 // read turns an answer into the script's value, redacted, or into an error that
 // says what is known of the effect.
-func (b *backend) read(name string, timeout time.Duration, answer []byte, err error) (json.RawMessage, string, error) {
+func (b *backend) read(c *events.Capability, timeout time.Duration, answer []byte, err error) (json.RawMessage, string, error) {
 	var refused *ServiceError
+	name := c.Name
 	switch {
 	case errors.Is(err, ErrNoService):
 		return nil, "no_service", &runtime.CallbackError{Outcome: events.OutcomeSkipped, Err: fmt.Errorf("%s was not called: %w", name, b.masked(err))}
@@ -177,10 +187,10 @@ func (b *backend) read(name string, timeout time.Duration, answer []byte, err er
 		return nil, "too_large", carriedOut("%s was carried out, but its answer has more than %d bytes", name, MaxAnswer)
 	case errors.Is(err, context.DeadlineExceeded):
 		why := fmt.Sprintf("%s did not answer within %s", name, timeout)
-		return nil, "timeout", &runtime.CallbackError{Outcome: events.OutcomeUnknown, Why: why, Err: errors.New(why + "; whether it took effect is not known")}
+		return nil, "timeout", &runtime.CallbackError{Outcome: events.OutcomeUnknown, Why: why, Err: errors.New(why + "; " + doubt(c))}
 	case err != nil:
 		return nil, "lost", &runtime.CallbackError{Outcome: events.OutcomeUnknown, Why: fmt.Sprintf("the answer of %s was lost: %v", name, b.masked(err)),
-			Err: fmt.Errorf("the answer of %s was lost; whether it took effect is not known: %w", name, b.masked(err))}
+			Err: fmt.Errorf("the answer of %s was lost; %s: %w", name, doubt(c), b.masked(err))}
 	case len(answer) > MaxAnswer:
 		return nil, "too_large", carriedOut("%s was carried out, but its answer has %d bytes, more than %d", name, len(answer), MaxAnswer)
 	case len(answer) == 0:

@@ -22,7 +22,8 @@ import (
 // may be faster than the worker, and whatever became of the request: a result
 // that is not made of the answer that counted is not committed.
 
-// isAcceptance reports whether an answer says that the call is settled later.
+// isAcceptance reports whether an answer, as it came, says that the call is
+// settled later.
 func isAcceptance(answer json.RawMessage) bool {
 	var said map[string]json.RawMessage
 	if err := json.Unmarshal(answer, &said); err != nil || len(said) != 1 {
@@ -105,9 +106,12 @@ func (b *backend) await(ctx context.Context, c *runtime.Callback) (json.RawMessa
 	case err != nil:
 		return nil, fatalWait(err)
 	case answer == nil:
-		why := fmt.Sprintf("%s accepted the call and did not answer by %s", c.Capability.Name, deadline.Format(time.RFC3339))
+		why, advice := fmt.Sprintf("%s accepted the call and did not answer by %s", c.Capability.Name, deadline.Format(time.RFC3339)), ""
+		if c.Capability.Effect != events.EffectRead {
+			advice = ": first find out, by reading, what is there"
+		}
 		return nil, &runtime.CallbackError{Outcome: events.OutcomeUnknown, Why: why,
-			Err: errors.New(why + "; whether it still takes effect is not known, and an answer that comes now is not heard: first find out, by reading, what is there")}
+			Err: errors.New(why + ", and an answer that comes now is not heard; " + doubt(c.Capability) + advice)}
 	case answer.Error != "":
 		return nil, fmt.Errorf("%s failed: %s", c.Capability.Name, b.host.Redactor.Redact(answer.Error))
 	}
@@ -129,6 +133,9 @@ func checkExposure(c *events.Capability, wrong func(field, format string, args .
 	}
 	if c.Deferred && c.Expose != events.ExposeTool {
 		wrong("deferred", "needs expose: tool; a script cannot be parked")
+	}
+	if m := c.Route.MCP; c.Deferred && m != nil && !m.Structured {
+		wrong("deferred", "needs a tool with an output schema: the answer of any other MCP tool is a list of content, and never {\"accepted\": true}")
 	}
 	if !isDuration(c.SettleWithin) {
 		wrong("settle_within", "%q must be a positive duration such as 24h", c.SettleWithin)
@@ -177,13 +184,13 @@ func (a *admission) settle(ctx context.Context) (*Admission, error) {
 	if err != nil {
 		return nil, err
 	}
-	fact := events.CallAnswered{ID: id, CallID: data.Call, Error: bounded(a.host.Redactor.Redact(data.Error), maxErrorText), By: bounded(a.host.Redactor.Redact(a.cause.Source), maxNamed)}
-	if capability != nil && len(data.Output) > 0 {
-		if fact.Output, fact.Files, err = a.host.takeAnswer(capability, data.Output); err != nil {
-			return nil, err
-		}
-	}
 	if open {
+		fact := events.CallAnswered{ID: id, CallID: data.Call, Error: bounded(a.host.Redactor.Redact(data.Error), maxErrorText), By: bounded(a.host.Redactor.Redact(a.cause.Source), maxNamed)}
+		if len(data.Output) > 0 {
+			if fact.Output, fact.Files, err = a.takeAnswer(ctx, key, capability, data.Output); err != nil {
+				return nil, err
+			}
+		}
 		if err := a.accept(ctx, key, data.Run, true); err != nil {
 			return nil, err
 		}
@@ -272,26 +279,42 @@ func (a *admission) earlierCall(ctx context.Context, key events.Key, run *projec
 }
 
 // takeAnswer returns the output and the files of an answer as they are stored:
-// redacted.
-func (h *Host) takeAnswer(c *events.Capability, answer json.RawMessage) (json.RawMessage, []AnsweredFile, error) {
+// redacted, and the files as objects of the session. It refuses what the run could
+// not use.
+func (a *admission) takeAnswer(ctx context.Context, key events.Key, c *events.Capability, answer json.RawMessage) (json.RawMessage, []AnsweredFile, error) {
 	output, files, err := ReadAnswer(answer)
-	if err == nil && len(files) > runtime.MaxAttachments {
-		err = fmt.Errorf("a call attaches at most %d files", runtime.MaxAttachments)
-	}
 	if err != nil {
 		return nil, nil, reject(RejectInput, "the files of the output cannot be taken: %v", err)
 	}
+	output = runtime.RedactJSON(a.host.Redactor, output)
 	if err := fitsOutput(c, output); err != nil {
 		return nil, nil, err
 	}
+	total := 0
 	for i := range files {
 		f := &files[i]
-		if f.Data != nil {
-			f.Data = runtime.RedactAttachment(h.Redactor, f.Name, f.MediaType, f.Data)
+		if f.Ref != "" {
+			if f.Data, err = a.host.given(ctx, key, f.Ref); gone(err) {
+				return nil, nil, reject(RejectFile, "%s[%d]: %q is no stored file; store it with file.put", memberFiles, i, bounded(f.Ref, maxNamed))
+			} else if err != nil {
+				return nil, nil, fmt.Errorf("read the file %q of an answer: %w", f.Name, err)
+			}
 		}
-		f.Name = h.Redactor.Redact(f.Name)
+		f.Data = runtime.RedactAttachment(a.host.Redactor, f.Name, f.MediaType, f.Data)
+		if total += len(f.Data); len(f.Data) > runtime.MaxAttachment || total > runtime.MaxAttachmentBytes {
+			return nil, nil, reject(RejectInput, "%s[%d]: a call attaches at most %d bytes in one file, and %d in all", memberFiles, i, runtime.MaxAttachment, runtime.MaxAttachmentBytes)
+		}
 	}
-	return runtime.RedactJSON(h.Redactor, output), files, nil
+	for i := range files {
+		f := &files[i]
+		ref, err := a.host.objectsOf(key).Put(ctx, f.Data)
+		if err != nil {
+			return nil, nil, fmt.Errorf("store the file %q of an answer: %w", f.Name, err)
+		}
+		stored := runtime.NewFile(a.host.Redactor, ref, f.Name, f.MediaType, f.Data).File
+		files[i] = AnsweredFile{Name: stored.Name, MediaType: stored.MediaType, Ref: ref}
+	}
+	return output, files, nil
 }
 
 // fitsOutput refuses an answer that the run could not use, while whoever gave it
@@ -310,9 +333,22 @@ func fitsOutput(c *events.Capability, output json.RawMessage) error {
 	return nil
 }
 
+// accepted reports whether the command was accepted, now or at an earlier
+// delivery: only then can a fact of it stand in the log.
+func (a *admission) accepted(ctx context.Context) (bool, error) {
+	s, err := a.host.Latest(ctx, a.derived())
+	if err != nil {
+		return false, err
+	}
+	return a.known(s)
+}
+
 // counted reports whether an answer was the first to its call while that was
-// open. It reads the session up to the answer.
+// open. Of one that was accepted it reads the session up to the answer.
 func (a *admission) counted(ctx context.Context, key events.Key, run, id string) (counted bool, err error) {
+	if accepted, err := a.accepted(ctx); err != nil || !accepted {
+		return false, err
+	}
 	err = a.refold(ctx, key, func(s *projector.Session, fact *events.Record) bool {
 		if fact.ID != id {
 			return false
@@ -366,8 +402,8 @@ type OpenCall struct {
 	Call       string          `json:"call"`
 	Agent      string          `json:"agent"`
 	Capability string          `json:"capability"`
-	Input      json.RawMessage `json:"input,omitempty"` // redacted; absent when longer than 16 KiB
-	Deadline   *time.Time      `json:"deadline,omitempty"`
+	Input      json.RawMessage `json:"input,omitempty"`    // redacted; absent when longer than 16 KiB
+	Deadline   *time.Time      `json:"deadline,omitempty"` // of the call or of its run, whichever comes first
 }
 
 // maxShownInput bounds the input of a call in a list, in bytes.
@@ -390,7 +426,7 @@ func (h *Host) openCalls(ctx context.Context, namespace, run string) ([]OpenCall
 	case r.State != projector.StateParked || r.Wait.Reason != events.ParkCall || r.Answer != nil || r.Checkpoint == nil:
 		return nil, nil
 	}
-	call := OpenCall{Run: run, Call: r.Wait.CallID, Agent: r.Admitted.Agent, Capability: r.Wait.Capability, Deadline: r.Wait.Deadline}
+	call := OpenCall{Run: run, Call: r.Wait.CallID, Agent: r.Admitted.Agent, Capability: r.Wait.Capability, Deadline: waitsUntil(r, r.Wait.Deadline)}
 	for _, c := range r.Checkpoint.Calls {
 		if c.ID == call.Call && len(c.Arguments) <= maxShownInput {
 			call.Input = runtime.RedactJSON(h.Redactor, c.Arguments)

@@ -69,9 +69,11 @@
 // first one counts, from the dispatch of the call on, since a service may be
 // faster than the park. What a deferred call comes to is a function of the fold
 // too: whatever result is about to be committed gives way to an answer that came
-// before it, and a run that ends gives its open call the answer that counted. Who
-// may answer is told by a token, derived from a secret of the run's admission and
-// the call; the log holds the secret and shows it to nobody.
+// before it, and a run that ends gives its open call the answer that counted. An
+// answer is judged when it comes, as the run will judge it, and its files are
+// stored under the session before its fact: one that counted is not lost later.
+// Who may answer is told by a token, derived from a secret of the run's admission
+// and the call; the log holds the secret and shows it to nobody.
 // Rejected was to wait for the answer of a call whose acceptance was lost in a
 // crash: it may never have been made, and an unknown outcome says so at once.
 //
@@ -86,7 +88,7 @@
 // A capability that the model calls itself has such a journal too, opened by the
 // predispatch: it is its own one callback. Callbacks whose effect stays unknown are kept, the
 // newest projector.MaxUnknown of a session, until an operator settles them
-// (call.resolved). Why nobody knows is kept with each: what was recorded of it (of
+// over the API (call.resolved). Why nobody knows is kept with each: what was recorded of it (of
 // the model's own call right before its result), or else what the fold saw, the end
 // of the run or a worker that stopped. The first answer counts; the model is told at its next
 // boundary, or with the next run of the session.

@@ -241,6 +241,21 @@ func ReadAnswer(answer []byte) (value []byte, attached []AnsweredFile, err error
 	return value, attached, err
 }
 
+// given reads a file of an answer. Like files.Put it tries again until the context
+// ends: the call has been made, and its answer is not to be lost.
+func (b *backend) given(ctx context.Context, ref string) ([]byte, error) {
+	for pause := firstRetry; ; pause = min(2*pause, maxRetry) {
+		data, err := b.host.given(ctx, b.key, ref)
+		if err == nil || gone(err) {
+			return data, err
+		}
+		b.host.Logger.Warn("a file of an answer was not read and is read again", "pause", pause, "error", err)
+		if b.host.Pause(ctx, pause) != nil {
+			return nil, errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
 // attach adds the files of an answer to the result of the call, those of stored
 // bytes once all of them are read, which ends where there are more bytes than a
 // call may attach. The first one that is refused is the error.
@@ -250,7 +265,7 @@ func (b *backend) attach(ctx context.Context, c *runtime.Callback, attached []An
 		data := f.Data
 		if f.Ref != "" {
 			var err error
-			if data, err = b.host.given(ctx, b.key, f.Ref); err != nil {
+			if data, err = b.given(ctx, f.Ref); err != nil {
 				return fmt.Errorf("the file %q: %w", f.Name, err)
 			}
 		}

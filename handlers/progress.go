@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"time"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/projector"
@@ -22,7 +23,7 @@ func (h *Host) addProgress(ctx context.Context, key events.Key, run *projector.R
 	data := events.RunProgressData{Run: run.ID, Session: key.Session}
 	switch p := payload.(type) {
 	case events.RunParked:
-		data.Phase, data.Reason, data.Until, data.Note = events.PhaseWaiting, p.Reason, p.Deadline, h.Redactor.Redact(p.Note)
+		data.Phase, data.Reason, data.Until, data.Note = events.PhaseWaiting, p.Reason, waitsUntil(run, p.Deadline), h.Redactor.Redact(p.Note)
 	case events.ModelSwitched:
 		data.Phase, data.Reason, data.Model, data.Note = events.PhaseSwitched, p.Reason, p.To, h.Redactor.Redact(p.Note)
 	case events.RunClaimed:
@@ -34,4 +35,13 @@ func (h *Host) addProgress(ctx context.Context, key events.Key, run *projector.R
 		}
 	}
 	return add(data)
+}
+
+// waitsUntil returns when a wait ends at the latest: at its own deadline or at
+// that of its run, whichever comes first.
+func waitsUntil(run *projector.Run, own *time.Time) *time.Time {
+	if end := run.Admitted.Deadline; own == nil || end != nil && end.Before(*own) {
+		return end
+	}
+	return own
 }

@@ -51,6 +51,8 @@ var (
 	typeParked          = events.TypeFor[events.RunParked]().Name
 	typeSwitched        = events.TypeFor[events.ModelSwitched]().Name
 	typeErased          = events.TypeFor[events.SessionErased]().Name
+	typeFailed          = events.TypeFor[events.RunFailed]().Name
+	typeCancelled       = events.TypeFor[events.RunCancelled]().Name
 	typeReleased        = events.TypeFor[events.RunReleased]().Name
 	typeCancelRequested = events.TypeFor[events.CancelRequested]().Name
 )
@@ -239,12 +241,20 @@ func (h *Host) publicEvents(ctx context.Context, s *projector.Session, fact *eve
 	return list, add(events.RunCancelledData(ended))
 }
 
-// addDetails adds what a checkpoint says beyond its type: the model's text,
-// and the calls that the definition wants to be told of.
+// addDetails adds what a checkpoint or a run's end says beyond its type: the
+// model's text, and the calls that the definition wants to be told of.
 func (h *Host) addDetails(ctx context.Context, key events.Key, run *projector.Run, fact *events.Event, at events.Position, add func(any) error) error {
 	record, err := h.read(ctx, key, at.Sequence)
 	if err != nil {
 		return err
+	}
+	switch fact.Type {
+	case typeFailed:
+		p, err := events.PayloadOf[events.RunFailed](&record.Event)
+		return errors.Join(err, h.addClosed(key, run, p.Calls, add))
+	case typeCancelled:
+		p, err := events.PayloadOf[events.RunCancelled](&record.Event)
+		return errors.Join(err, h.addClosed(key, run, p.Calls, add))
 	}
 	committed, err := events.PayloadOf[events.CheckpointCommitted](&record.Event)
 	if err != nil {
@@ -301,6 +311,25 @@ func (h *Host) addCalls(key events.Key, run *projector.Run, d *events.Checkpoint
 	}
 	for _, c := range dispatchedIn(run, d) {
 		if err := add(events.CallDispatchedData{Run: run.ID, Session: key.Session, CallID: c.ID, Name: h.toolName(c.Name)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closed returns the calls that a run's end gives their results, if its definition
+// wants to be told of them.
+func closed(run *projector.Run) []events.ClosedCall {
+	if !slices.Contains(run.Admitted.Events, "call_settled") {
+		return nil
+	}
+	return run.Closing()
+}
+
+// addClosed tells of the calls that a run's end settled.
+func (h *Host) addClosed(key events.Key, run *projector.Run, calls []events.ClosedCall, add func(any) error) error {
+	for _, c := range calls {
+		if err := add(events.CallSettledData{Run: run.ID, Session: key.Session, CallID: c.ID, Name: h.toolName(c.Name), Outcome: c.Outcome}); err != nil {
 			return err
 		}
 	}

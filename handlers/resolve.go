@@ -151,8 +151,12 @@ func (h *Host) unknownCalls(ctx context.Context, namespace, run string) ([]Unkno
 }
 
 // resolve settles a callback whose effect nobody could know, once: the first
-// answer counts.
+// answer counts. Only an operator does: what it says stands for the service's own
+// word, and takes no token.
 func (a *admission) resolve(ctx context.Context) (*Admission, error) {
+	if !a.operator {
+		return nil, reject(RejectDenied, "call.resolve is for operators, over agent.api; a service answers its own deferred call with call.settle and its token")
+	}
 	var data events.ResolveCall
 	if err := strict(a.command.Data, &data); err != nil {
 		return nil, err
@@ -231,9 +235,13 @@ func (a *admission) fitsUnknown(ctx context.Context, run *projector.Run, c *proj
 // is told all of it.
 const maxResolved = 16 << 10
 
-// resolvedBy returns the id of the fact that settled a callback, or nothing. A
-// fact that came when nothing was unknown settled nothing.
+// resolvedBy returns the id of the fact that settled a callback, or nothing, also
+// when it cannot be this command's. A fact that came when nothing was unknown
+// settled nothing.
 func (a *admission) resolvedBy(ctx context.Context, key events.Key, data *events.ResolveCall) (id string, err error) {
+	if accepted, err := a.accepted(ctx); err != nil || !accepted {
+		return "", err
+	}
 	before := false
 	err = a.refold(ctx, key, func(s *projector.Session, fact *events.Record) bool {
 		run := s.Run(data.Run)

@@ -293,9 +293,28 @@ func (s *store) Compact(ctx context.Context, window []events.Message) error {
 // payload is called with the run as it stands at the commit.
 func (s *store) end(ctx context.Context, payload func(*projector.Run) any) error {
 	_, err := s.commit(ctx, func() (*events.Event, error) {
-		return s.host.fact(s.session.Key, s.run, payload(s.session.Run(s.run)))
+		data := payload(s.session.Run(s.run))
+		e, err := s.host.fact(s.session.Key, s.run, data)
+		if err != nil {
+			return nil, err
+		}
+		switch p := data.(type) {
+		case events.RunFailed:
+			e.Emits = emitsOf(p.Calls)
+		case events.RunCancelled:
+			e.Emits = emitsOf(p.Calls)
+		}
+		return e, nil
 	})
 	return err
+}
+
+// emitsOf lists which public events follow from a run's end besides its own.
+func emitsOf(calls []events.ClosedCall) string {
+	if len(calls) == 0 {
+		return ""
+	}
+	return emitsCalls
 }
 
 // commit appends an owner fact of this claim.

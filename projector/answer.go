@@ -37,15 +37,23 @@ func (r *Run) answer(call *events.Call) events.Message {
 	if s := r.Script; s != nil && s.CallID == call.ID && s.Direct {
 		name, untrusted = s.Callbacks[0].Capability, s.Callbacks[0].Untrusted
 	}
-	outcome, text := events.OutcomeOK, string(r.Answer.Output)
+	text := string(r.Answer.Output)
 	if r.Answer.Error != "" {
-		outcome, text = events.OutcomeError, fmt.Sprintf("%s failed: %s", name, r.Answer.Error)
+		text = fmt.Sprintf("%s failed: %s", name, r.Answer.Error)
 	}
 	if n := len(r.Answer.Files); n > 0 {
 		text += fmt.Sprintf("\nThe run ended before the files of this answer were taken: %d.", n)
 	}
-	message := ResultMessage(&call.ToolCall, outcome, text)
+	message := ResultMessage(&call.ToolCall, outcomeOf(r.Answer), text)
 	message.Parts[0].Result.Untrusted = untrusted
 	r.Untrusted = r.Untrusted || untrusted
 	return message
+}
+
+// outcomeOf is the outcome of a call that has this answer.
+func outcomeOf(a *events.CallAnswered) events.Outcome {
+	if a.Error != "" {
+		return events.OutcomeError
+	}
+	return events.OutcomeOK
 }

@@ -180,6 +180,29 @@ func (r *Run) UnknownCallback(callID string, index int) *UnknownCallback {
 	return nil
 }
 
+// Closing returns the calls that have no result, with the outcomes that the end of
+// the run, other than its completion, gives them now.
+func (r *Run) Closing() []events.ClosedCall {
+	c := r.Checkpoint
+	if c == nil || c.Phase != PhaseCalls {
+		return nil
+	}
+	var list []events.ClosedCall
+	for _, call := range c.Calls {
+		closed := events.ClosedCall{ID: call.ID, Name: call.Name, Outcome: events.OutcomeUnknown}
+		switch {
+		case call.State == events.CallSettled:
+			continue
+		case call.State == events.CallPending, events.Redriven(call.Name):
+			closed.Outcome = events.OutcomeSkipped
+		case r.answered(call.ID):
+			closed.Outcome = outcomeOf(r.Answer)
+		}
+		list = append(list, closed)
+	}
+	return list
+}
+
 // closeCalls gives every call of an interrupted response its one result, so
 // that the conversation can be continued: a call whose predispatch was
 // committed and that is never made again is unknown, the others were skipped.
@@ -225,6 +248,9 @@ func (r *Run) interrupted(call *events.Call) events.Message {
 		result := message.Parts[0].Result
 		result.Untrusted, result.Parts = list[0].Untrusted, append(result.Parts, FilesOf(list)...)
 		return message
+	}
+	if len(list) == 1 && !list[0].Changes() {
+		return ResultMessage(&call.ToolCall, events.OutcomeUnknown, "The run ended while this call was under way. It changes nothing and may be made again.")
 	}
 	return ResultMessage(&call.ToolCall, events.OutcomeUnknown,
 		"The run ended while this call was under way. Whether it took effect is not known. Check before you repeat it.")

@@ -286,6 +286,7 @@ func (s *Session) apply(r *events.Record, payload any) {
 		s.advance(run, &p.Delta)
 		s.end(run, StateCompleted, "", r)
 	case events.RunFailed:
+		p.Calls = nil
 		run.Failed = &p
 		s.end(run, StateFailed, p.Reason, r)
 	case events.RunCancelled:

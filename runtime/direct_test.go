@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/agentruntime/agentruntime/events"
+	"github.com/agentruntime/agentruntime/projector"
 	"github.com/agentruntime/agentruntime/runtime"
 	rt "github.com/agentruntime/agentruntime/runtime/runtimetest"
 )
@@ -163,6 +164,93 @@ func TestWhatBecomesOfAnInterruptedCallIsDecidedByItsEffectAndByWhatIsKnown(t *t
 				t.Errorf("%d calls reached the backend, want %d", n, c.calls)
 			}
 		})
+	}
+}
+
+func TestWhatAServiceSaysOfAnInterruptedCallIsToldTheModel(t *testing.T) {
+	status := func(state, result string) func(*runtime.Callback) (*runtime.CallbackStatus, error) {
+		return func(*runtime.Callback) (*runtime.CallbackStatus, error) {
+			return &runtime.CallbackStatus{State: state, Result: rawJSON(result)}, nil
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		status  func(*runtime.Callback) (*runtime.CallbackStatus, error)
+		outcome events.Outcome
+		text    string
+	}{
+		{"done", status("done", `{"booked":true}`), events.OutcomeOK, `{"booked":true}`},
+		{"done and no more", status("done", ""), events.OutcomeOK, "desk.book says that the call was carried out"},
+		{"done with what does not fit", status("done", `1`), events.OutcomeError, "does not fit"},
+		{"not done", status("not-done", ""), events.OutcomeError, "was not carried out"},
+		{"nothing", status("unknown", ""), events.OutcomeUnknown, "Do not simply repeat it"},
+		{"no word", func(*runtime.Callback) (*runtime.CallbackStatus, error) { return nil, errClosed }, events.OutcomeUnknown, "Do not simply repeat it"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(rt.Calls(rt.ToolCall("desk_book", `{"seat":4}`)), rt.CompleteQuoting())
+			book := desk(events.EffectWrite)
+			book.Status = &events.Route{}
+			h.Input.Capabilities = []events.Capability{book}
+			h.Backend.Answer = failing(power{})
+			store := rt.Journaled{Store: h.Store}
+			if _, err := attempt(t, h, store.Take(), h.Backend); !errors.As(err, &power{}) {
+				t.Fatalf("the first attempt ended with %v", err)
+			}
+			result, err := attempt(t, h, store.Take(), knowing{h.Backend, c.status})
+			if err != nil || result.Reply == nil {
+				t.Fatalf("the run ended with %+v, %v", result, err)
+			}
+			wantParts(t, string(result.Reply.Output), append(jsonParts([]string{c.text}), `"outcome":"`+string(c.outcome)+`"`)...)
+		})
+	}
+}
+
+// deaf is a store that finishes a commit whatever becomes of its context.
+type deaf struct {
+	runtime.Store
+	runtime.Journal
+}
+
+func (d deaf) SaveCheckpoint(ctx context.Context, c *projector.Checkpoint) error {
+	return d.Store.SaveCheckpoint(context.WithoutCancel(ctx), c)
+}
+
+// An inquiry that the end of the attempt interrupts says nothing of the call.
+func TestAnInquiryThatIsInterruptedIsMadeAgain(t *testing.T) {
+	for _, script := range []bool{false, true} {
+		first := rt.Calls(rt.ToolCall("desk_book", `{"seat":4}`))
+		book := desk(events.EffectWrite)
+		book.Status = &events.Route{}
+		if script {
+			first, book.Expose = rt.RunJS("desk.book {\"seat\":4}\nreturn"), ""
+		}
+		h := newHost(first, rt.CompleteQuoting())
+		h.Input.Capabilities = []events.Capability{book}
+		h.Backend.Answer = failing(power{})
+		store := rt.Journaled{Store: h.Store}
+		if _, err := attempt(t, h, store.Take(), h.Backend); !errors.As(err, &power{}) {
+			t.Fatalf("the first attempt ended with %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		taken := store.Take()
+		asked := func(*runtime.Callback) (*runtime.CallbackStatus, error) {
+			cancel()
+			return nil, context.Canceled
+		}
+		if _, err := attemptIn(ctx, h, deaf{taken, taken.(runtime.Journal)}, knowing{h.Backend, asked}); !errors.Is(err, context.Canceled) {
+			t.Errorf("script %v: the interrupted attempt ended with %v", script, err)
+		}
+		cut := func(*runtime.Callback) (*runtime.CallbackStatus, error) { return nil, power{} }
+		if _, err := attempt(t, h, store.Take(), knowing{h.Backend, cut}); !errors.As(err, &power{}) {
+			t.Errorf("script %v: the attempt that stopped ended with %v", script, err)
+		}
+		done := func(*runtime.Callback) (*runtime.CallbackStatus, error) {
+			return &runtime.CallbackStatus{State: runtime.StatusDone, Result: rawJSON(`{"booked":true}`)}, nil
+		}
+		result, err := attempt(t, h, store.Take(), knowing{h.Backend, done})
+		if err != nil || result.Reply == nil || !strings.Contains(string(result.Reply.Output), "booked") || strings.Contains(string(result.Reply.Output), "not known whether") {
+			t.Errorf("script %v: the run ended with %+v, %v", script, result, err)
+		}
 	}
 }
 

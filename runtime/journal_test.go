@@ -35,10 +35,14 @@ func (k knowing) Status(_ context.Context, c *runtime.Callback) (*runtime.Callba
 // attempt runs a world's run with a journaled store, on no host at all.
 func attempt(t *testing.T, h *rt.Host, store runtime.Store, backend runtime.Backend) (*runtime.Result, error) {
 	t.Helper()
+	return attemptIn(t.Context(), h, store, backend)
+}
+
+func attemptIn(ctx context.Context, h *rt.Host, store runtime.Store, backend runtime.Backend) (*runtime.Result, error) {
 	in := h.Input
 	in.Model, in.Store, in.Backend, in.ExecutorFactory = h.Model, store, backend, h.Factory
 	in.Controller, in.Sink, in.Redactor, in.Estimator = h.Controller, h.Sink, h.Redactor, h.Estimator
-	return runtime.Run(t.Context(), in)
+	return runtime.Run(ctx, in)
 }
 
 func TestAHostWithoutALogTellsExactlyWhatAnInterruptedScriptDid(t *testing.T) {
@@ -56,6 +60,7 @@ func TestAHostWithoutALogTellsExactlyWhatAnInterruptedScriptDid(t *testing.T) {
 	}{
 		{"a write", events.EffectWrite, nil, []string{"2. desk.list: not known whether it took effect", "first find out"}, 2},
 		{"a write whose service says done", events.EffectWrite, says("done", `{"n":1}`), []string{`2. desk.list: as its service says it finished with {"n":1}`, "Nothing that it did is unknown"}, 2},
+		{"a write whose service says done and no more", events.EffectWrite, says("done", ""), []string{`2. desk.list: as its service says it finished`, "Nothing that it did is unknown"}, 2},
 		{"a write whose service says not done", events.EffectWrite, says("not-done", ""), []string{"2. desk.list: as its service says it did not take effect"}, 2},
 		{"a write whose service does not know", events.EffectWrite, says("unknown", ""), []string{"2. desk.list: not known"}, 2},
 		{"a write whose service says another word", events.EffectWrite, says("perhaps", ""), []string{`2. desk.list: not known whether it took effect (the worker that was to call desk.list stopped before its answer was stored; its service was asked what became of it and answered the state "perhaps"`}, 2},

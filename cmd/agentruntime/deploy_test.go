@@ -253,6 +253,7 @@ func TestShippedNATSSettingsLetEachRoleDoItsWorkAndNoMore(t *testing.T) {
 			s.operate(ctx)
 			s.apply(ctx)
 			s.askCapability(ctx, w)
+			s.settleLater(ctx)
 			w.keepsWhatAHostKeeps(ctx)
 			w.wasNeverRefused()
 			w.stays()
@@ -263,6 +264,9 @@ func TestShippedNATSSettingsLetEachRoleDoItsWorkAndNoMore(t *testing.T) {
 
 // script ends a run at its first step.
 const script = `{"responses": [{"calls": [{"name": "complete", "arguments": {"kind": "output", "output": "done"}}]}]}`
+
+// asks calls desk.approve first.
+const asks = `{"responses": [{"calls": [{"name": "desk_approve", "arguments": {}}]}, {"calls": [{"name": "complete", "arguments": {"kind": "output", "output": "done"}}]}]}`
 
 // noScripts refuses to run a script: no run of these tests has one.
 type noScripts struct{}
@@ -282,12 +286,16 @@ func runHost(ctx context.Context, w *client) {
 	if _, err := w.Check(ctx); err != nil {
 		w.t.Fatal(err)
 	}
-	model, err := scripted.Parse("once", []byte(script))
-	if err != nil {
-		w.t.Fatal(err)
+	models := map[string]*scripted.Model{}
+	for name, text := range map[string]string{"once": script, "asks": asks} {
+		model, err := scripted.Parse(name, []byte(text))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		models[name] = model
 	}
 	h := host.New(host.Options{Conn: w.Conn, Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)), Meter: handlers.NoMeter{}, Redactor: handlers.Secrets{},
-		Models: &host.Models{Scripts: map[string]*scripted.Model{"once": model}}, Version: "1.0.0", Worker: "worker",
+		Models: &host.Models{Scripts: models}, Version: "1.0.0", Worker: "worker",
 		Executors: noScripts{}})
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
@@ -418,7 +426,8 @@ func (c *client) mayNotReachOthers() {
 	for _, subject := range []string{
 		"agent.log.0.default.s", "agent.budget.0.default.s", "agent.work.default.s", "agent.dead.default.reason", "agent.signal.default.s",
 		"agent.event.default.run_completed.s.r", "agent.timer.default.r.wait", "agent.fired.default.r.wait",
-		"agent.cmd.other.run.start", "agent.api.other.run.list", "agent.api.default.session.erase", "svc.a", "sample.a", "$KV.AGENT_KEYS.default.s", "$KV.AGENT_DEFINITIONS.default.latest.a",
+		"agent.cmd.other.run.start", "agent.api.other.run.list", "agent.api.default.session.erase",
+		"agent.api.default.call.settle", "agent.api.default.call.resolve", "agent.cmd.default.call.resolve", "svc.a", "sample.a", "$KV.AGENT_KEYS.default.s", "$KV.AGENT_DEFINITIONS.default.latest.a",
 		"$JS.API.STREAM.INFO.AGENT_LOG_0", "$JS.API.STREAM.MSG.GET.AGENT_EVENTS", "$JS.API.DIRECT.GET.AGENT_EVENTS",
 		"$JS.API.CONSUMER.CREATE.AGENT_EVENTS", "$JS.API.CONSUMER.CREATE.AGENT_EVENTS.mine", "$JS.API.CONSUMER.CREATE.AGENT_EVENTS.mine.agent.event.default.>",
 		"$JS.API.CONSUMER.DURABLE.CREATE.AGENT_EVENTS.mine", "$JS.API.CONSUMER.MSG.NEXT.AGENT_EVENTS.other", "$JS.API.CONSUMER.CREATE.AGENT_EVENTS.other.agent.event.other.>",
@@ -456,12 +465,63 @@ func (s *system) askCapability(ctx context.Context, w *client) {
 		}
 	}
 	c.wasNeverRefused()
-	for _, subject := range []string{"agent.event.default.run_completed.s.r", "agent.log.0.default.s", "agent.cmd.default.run.start", "agent.api.default.run.list", "sample.desk.find", "$JS.API.INFO"} {
+	for _, subject := range []string{"agent.event.default.run_completed.s.r", "agent.log.0.default.s", "agent.cmd.default.run.start", "agent.cmd.default.call.resolve", "agent.api.default.call.settle", "agent.api.default.run.list", "sample.desk.find", "$JS.API.INFO"} {
 		c.mayNotPublish(subject)
 	}
 	c.mayNotChangeStreams("AGENT_EVENTS")
 	for _, subject := range []string{">", "agent.event.>", "agent.api.>", "_INBOX.>", "_INBOX_worker.>"} {
 		c.mayNotSubscribe(subject)
+	}
+}
+
+// settleLater serves a deferred capability, as a service that settles its calls
+// itself and has no other right.
+func (s *system) settleLater(ctx context.Context) {
+	t := s.t
+	c, o, a := s.connect(capability), s.connect(operator), s.connect(application)
+	definition, err := json.Marshal(handlers.Version{
+		Agent: events.AgentDefinition{Slug: "asker", Instructions: "Ask.", Model: "scripted/asks", Capabilities: []string{"desk.approve"}},
+		Capabilities: []events.Capability{{Name: "desk.approve", Description: "Approves.", Effect: events.EffectWrite, Expose: events.ExposeTool, Deferred: true,
+			Route: events.Route{NATS: &events.NATSRoute{Subject: "svc.desk.approve"}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.ask(ctx, "agent.api.default.agents.apply", definition)
+	ended, err := a.NATS().SubscribeSync("agent.event.default.run_completed.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, err := c.NATS().SubscribeSync("svc.desk.approve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, nc := range []*client{a, c} {
+		if err := nc.NATS().Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.ask(ctx, "agent.api.default.run.start", []byte(`{"agent":"asker","message":"Ask."}`))
+	m, err := asked.NextMsgWithContext(ctx)
+	if err != nil {
+		t.Fatalf("wait for the request as the service: %v", err)
+	}
+	if err := m.Respond([]byte(`{"accepted": true}`)); err != nil {
+		t.Fatal(err)
+	}
+	settle, err := events.New(events.SettleCall{Run: m.Header.Get(handlers.HeaderRun), Call: m.Header.Get(handlers.HeaderCall), Token: m.Header.Get(handlers.HeaderSettle), Output: json.RawMessage(`"yes"`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle.ID, settle.Source = "yes", "/desk"
+	if err := (&jetstream.Commands{Conn: c.Conn}).Publish(ctx, "default", &settle); err != nil {
+		t.Fatalf("settle a call as the service: %v", err)
+	}
+	if _, err := ended.NextMsgWithContext(ctx); err != nil {
+		t.Errorf("the run did not complete after its call was settled: %v", err)
+	}
+	for _, nc := range []*client{a, c, o} {
+		nc.wasNeverRefused()
 	}
 }
 

@@ -87,7 +87,7 @@ func (a *app) openCalls(ctx context.Context, c *client, r handlers.CallsRequest)
 	return a.show(calls, func(w io.Writer) {
 		var rows [][]string
 		for _, call := range calls {
-			until := "the run's end"
+			until := "no deadline"
 			if call.Deadline != nil {
 				until = call.Deadline.UTC().Format(time.RFC3339)
 			}
