@@ -2,11 +2,13 @@ package handlerstest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -33,7 +35,44 @@ const (
 	ActDies   Act = "dies"   // ends in the middle of the answer
 	ActError  Act = "error"  // answers ActRefusal as an error
 	ActSecret Act = "secret" // answers what holds ActHidden
+	ActHold   Act = "hold"   // is told to the witness while others are served, and answers when the witness lets it
 )
+
+// The acts of a service that speaks HTTP, which PlayHTTP plays.
+const (
+	ActForbids  Act = "forbids"  // answers 403 and a text
+	ActStalls   Act = "stalls"   // answers with headers and no body
+	ActSwitches Act = "switches" // answers 101 and keeps the connection
+	ActOverflow Act = "overflow" // answers more than any route reads
+)
+
+// PlayHTTP plays the acts of HTTP, and reports whether the act was one of them.
+func PlayHTTP(w http.ResponseWriter, r *http.Request, act Act) bool {
+	w.Header().Set("Content-Type", "application/json")
+	switch act {
+	case ActForbids:
+		http.Error(w, "the firewall forbids it", http.StatusForbidden)
+	case ActStalls:
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	case ActSwitches:
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err) // the tests' servers let a handler have its connection
+		}
+		_, _ = buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+		_ = buffered.Flush()
+		_, _ = buffered.ReadByte() // until the other side gives it up
+		_ = conn.Close()
+	case ActOverflow:
+		_, _ = w.Write(bytes.Repeat([]byte(" "), 8*handlers.MaxAnswer))
+	default:
+		w.Header().Del("Content-Type")
+		return false
+	}
+	return true
+}
 
 // ActHidden is a secret that the service knows, and ActRefusal an error that
 // repeats it.
@@ -78,6 +117,7 @@ var carried = []string{handlers.HeaderNamespace, handlers.HeaderRun, handlers.He
 type Witness struct {
 	listener net.Listener
 	seen     chan ActRequest
+	held     chan net.Conn // of ActHold; closed to let it be answered
 }
 
 // NewWitness listens until the test ends.
@@ -87,7 +127,7 @@ func NewWitness(t testing.TB) *Witness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &Witness{l, make(chan ActRequest, 64)}
+	w := &Witness{l, make(chan ActRequest, 64), make(chan net.Conn, 64)}
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -97,7 +137,11 @@ func NewWitness(t testing.TB) *Witness {
 			}
 			line, _ := bufio.NewReader(c).ReadBytes('\n')
 			var r ActRequest
-			if json.Unmarshal(line, &r) == nil {
+			switch err := json.Unmarshal(line, &r); {
+			case err == nil && r.Do == ActHold:
+				w.held <- c
+				continue
+			case err == nil:
 				w.seen <- r
 			}
 			_ = c.Close()
@@ -130,6 +174,8 @@ type Route struct {
 	Carriers handlers.Carriers
 	Witness  *Witness
 	Without  []Act // that the route has no way to
+	HTTP     bool  // the service plays the acts of HTTP, too
+	Alone    []Act // after which the service answers no other request that is under way
 }
 
 // routePatience bounds every wait of the suite.
@@ -142,13 +188,14 @@ var (
 
 // TestRoute is the conformance suite of a route: whatever the service does, a call
 // has one outcome that says what is known of its effect, the request leaves once,
-// and the run and the next call go on.
+// the run and the next call go on, and so does a call of another run meanwhile.
 func TestRoute(t *testing.T, r Route) {
 	for _, c := range []struct {
 		act     Act
 		quick   bool     // the call has little time
 		words   []string // of the error; without any there is an answer
 		without string   // and not these
+		http    bool
 	}{
 		{act: ActAnswer},
 		{act: ActTwice},
@@ -159,8 +206,12 @@ func TestRoute(t *testing.T, r Route) {
 		{act: ActWrong, words: []string{"was carried out", "output schema"}},
 		{act: ActDies, words: []string{"not known"}},
 		{act: ActError, words: []string{"failed", "there is no desk for " + runtimetest.Redacted}, without: "not known"},
+		{act: ActForbids, words: []string{"failed"}, without: "not known", http: true},
+		{act: ActStalls, quick: true, words: []string{"did not answer within", "not known"}, http: true},
+		{act: ActSwitches, words: []string{"not known"}, http: true},
+		{act: ActOverflow, words: []string{"svc.slow"}, http: true}, // whether that was an answer depends on the route
 	} {
-		if slices.Contains(r.Without, c.act) {
+		if slices.Contains(r.Without, c.act) || c.http && !r.HTTP {
 			continue
 		}
 		t.Run(string(c.act), func(t *testing.T) {
@@ -250,7 +301,7 @@ func (o called) answered(t *testing.T, n int) {
 
 // play makes three calls in the script of a run: one that is answered, one with the
 // act, and one that is answered again. The run must complete, and each request must
-// have left once.
+// have left once. A call of another is under way meanwhile, and is answered after all.
 func (r Route) play(t *testing.T, act Act, quick bool) (first, then called) {
 	t.Helper()
 	slow := events.Capability{Name: "svc.slow", Effect: events.EffectWrite, Input: actInput, Output: actOutput, Timeout: routePatience.String(), Route: r.Route}
@@ -260,6 +311,8 @@ func (r Route) play(t *testing.T, act Act, quick bool) (first, then called) {
 	if quick {
 		name = fast.Name
 	}
+	bystander := r.hold(t, &slow)
+	defer bystander(!slices.Contains(r.Alone, act))
 	w := New(&eventstest.Memory{}, &eventstest.Memory{}, "ns")
 	w.Redactor = &runtimetest.Redactor{Secrets: []string{ActHidden}}
 	w.Executors.Scripts = map[string]runtimetest.ScriptFunc{"play": func(_ context.Context, call runtimetest.Callback) (any, error) {
@@ -303,6 +356,34 @@ func (r Route) play(t *testing.T, act Act, quick bool) (first, then called) {
 	default:
 	}
 	return first, then
+}
+
+// hold makes a call that is under way until the function is called, which demands its
+// answer or lets it end in another way.
+func (r Route) hold(t *testing.T, c *events.Capability) (release func(answered bool)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*routePatience)
+	ended := make(chan error, 1)
+	go func() {
+		out, err := r.carry(ctx, &handlers.Request{Capability: c, Header: map[string]string{}, Input: json.RawMessage(`{"do":"hold","n":9}`)})
+		if err == nil && !strings.Contains(string(out), `"n":9`) {
+			err = fmt.Errorf("it was answered with %s", out)
+		}
+		ended <- err
+	}()
+	var held net.Conn
+	select {
+	case held = <-r.Witness.held:
+	case err := <-ended:
+		t.Fatalf("the call of another ended with %v", err)
+	}
+	return func(answered bool) {
+		defer cancel()
+		_ = held.Close()
+		if err := <-ended; answered && err != nil {
+			t.Errorf("the call of another ended with %v", err)
+		}
+	}
 }
 
 func (w *Witness) next(t *testing.T) ActRequest {

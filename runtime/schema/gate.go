@@ -6,10 +6,12 @@ import (
 	"strings"
 )
 
+// MaxBytes bounds one document, in bytes.
+const MaxBytes = 1 << 20
+
 // Limits of one document. Those on weight and height keep an evaluation from
 // multiplying, or from growing the stack, behind a few short references.
 const (
-	maxSchemaBytes  = 1 << 20
 	maxSchemas      = 10_000
 	maxWeight       = 10_000
 	maxHeight       = 64
@@ -43,8 +45,8 @@ func (g *gate) refuse(n *node, keyword, reason string) error {
 }
 
 func (g *gate) document(doc []byte) (*node, error) {
-	if len(doc) > maxSchemaBytes {
-		return nil, &GateError{g.name, "", fmt.Sprintf("the document is larger than %d bytes", maxSchemaBytes)}
+	if len(doc) > MaxBytes {
+		return nil, &GateError{g.name, "", fmt.Sprintf("the document is larger than %d bytes", MaxBytes)}
 	}
 	v, refused := read(doc)
 	if refused != nil {

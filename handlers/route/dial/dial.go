@@ -88,8 +88,17 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.hosts[entry] = h
 	}
 	t.mu.Unlock()
-	return h.RoundTrip(r)
+	response, err := h.RoundTrip(r)
+	if err == nil && response.StatusCode == http.StatusSwitchingProtocols {
+		_ = response.Body.Close() // the connection was handed over, and no context would end it
+		return nil, ErrSwitched
+	}
+	return response, err
 }
+
+// ErrSwitched reports an answer that changes the protocol of its connection, which no
+// request here asks for. The request was sent.
+var ErrSwitched = errors.New("the answer is 101, a change of protocol that nobody asked for")
 
 // CloseIdleConnections closes what is not in use.
 func (t *Transport) CloseIdleConnections() {
@@ -120,17 +129,24 @@ func (r Rules) check(host, port string, at netip.Addr) error {
 }
 
 // special are networks that are not of the public internet and that package
-// netip does not tell from it: those of RFC 6890 and its registry, and those
-// through which an IPv4 address is written as one of IPv6.
+// netip does not tell from it: those of RFC 6890 and its registry, and 6to4, which
+// writes an IPv4 address as one of IPv6.
 var special = func() (list []netip.Prefix) {
 	for _, s := range []string{"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
-		"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "fec0::/10"} {
+		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"} {
 		list = append(list, netip.MustParsePrefix(s))
 	}
 	return list
 }()
 
+// unicast is the part of IPv6 that is given out. What lies elsewhere is of one network,
+// or means an IPv4 address.
+var unicast = netip.MustParsePrefix("2000::/3")
+
 func public(at netip.Addr) bool {
+	if at.Is6() && !unicast.Contains(at) {
+		return false
+	}
 	if !at.IsGlobalUnicast() || at.IsPrivate() || at.IsLoopback() || at.IsLinkLocalUnicast() {
 		return false
 	}

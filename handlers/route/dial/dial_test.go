@@ -2,8 +2,11 @@ package dial
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"testing"
 )
@@ -68,5 +71,44 @@ func TestHostsShareATransportUnlessTheyHaveTLSOfTheirOwn(t *testing.T) {
 	}
 	if got := transport.rules.transport("desk.example:8443").TLSClientConfig.ServerName; got != "own" {
 		t.Errorf("the entry's own TLS was not used: %q", got)
+	}
+}
+
+func TestWhatIsNotOfThePublicInternetIsRefused(t *testing.T) {
+	for _, s := range []string{"127.0.0.1", "10.1.2.3", "192.168.1.1", "169.254.169.254", "100.64.0.1", "192.0.0.1", "192.0.2.1", "192.88.99.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "240.0.0.1", "0.0.0.0", "224.0.0.1",
+		"::1", "::", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:0:127.0.0.1", "::ffff:0:a00:1", "64:ff9b::7f00:1", "64:ff9b:1::1", "100::1", "100:0:0:1::1", "2001::1", "2001:db8::1", "2001:db8::1%eth0", "2002:7f00:1::", "3fff::1", "4000::1", "5f00::1", "fc00::1", "fd00:ec2::254", "fe80::1%eth0", "fec0::1", "ff02::1"} {
+		var blocked *BlockedError
+		if err := (Rules{}).check("desk.example", "80", netip.MustParseAddr(s)); !errors.As(err, &blocked) {
+			t.Errorf("%s is taken as public", s)
+		}
+	}
+	for _, s := range []string{"8.8.8.8", "::ffff:8.8.8.8", "2606:4700::1111", "2a00:1450::1", "2001:470::1"} {
+		if err := (Rules{}).check("desk.example", "80", netip.MustParseAddr(s)); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+	if err := (Rules{Allow: []string{"2001:db8::/32"}}).check("desk.example", "80", netip.MustParseAddr("2001:db8::1%eth0")); err != nil {
+		t.Errorf("an address of a network that is allowed: %v", err)
+	}
+}
+
+func TestAnAnswerThatChangesTheProtocolIsRefused(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, buffered, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_, _ = buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_ = buffered.Flush()
+	}))
+	defer server.Close()
+	ctx, sent := Watch(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Rules{Allow: []string{"127.0.0.1"}}).Transport().RoundTrip(request); !errors.Is(err, ErrSwitched) || !sent.Left() {
+		t.Errorf("the request ended with %v, and was sent: %v", err, sent.Left())
 	}
 }

@@ -44,6 +44,9 @@ func (a *actor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if late != nil {
 		close(late)
 	}
+	if handlerstest.PlayHTTP(w, r, q.Do) {
+		return
+	}
 	answer := q.Answer(r.Header.Get)
 	switch q.Do {
 	case handlerstest.ActNever:
@@ -76,7 +79,7 @@ func TestAnHTTPEndpointKeepsTheRulesOfRoutes(t *testing.T) {
 	post := func(url string) events.Route {
 		return events.Route{HTTP: &events.HTTPRoute{Method: "POST", URL: url}}
 	}
-	handlerstest.TestRoute(t, handlerstest.Route{Route: post(server.URL), Nowhere: post(gone.URL), Carriers: handlers.Carriers{HTTP: carrier}, Witness: witness})
+	handlerstest.TestRoute(t, handlerstest.Route{Route: post(server.URL), Nowhere: post(gone.URL), Carriers: handlers.Carriers{HTTP: carrier}, Witness: witness, HTTP: true})
 }
 
 // ask makes one request of a capability.

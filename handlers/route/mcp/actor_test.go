@@ -113,6 +113,12 @@ func serve(witness string, in io.Reader, out io.Writer) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<22)
 	var late []byte
+	var mu sync.Mutex // one message is written at a time
+	write := func(text []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = out.Write(text)
+	}
 	for lines.Scan() {
 		var m message
 		_ = json.Unmarshal(lines.Bytes(), &m)
@@ -122,23 +128,30 @@ func serve(witness string, in io.Reader, out io.Writer) {
 		}
 		text := append(encode(answer), '\n')
 		if act == nil {
-			_, _ = out.Write(text)
+			write(text)
+			continue
+		}
+		if act.Arguments.Do == handlerstest.ActHold {
+			go func() {
+				handlerstest.Tell(witness, act.Arguments)
+				write(text)
+			}()
 			continue
 		}
 		handlerstest.Tell(witness, act.Arguments)
-		_, _ = out.Write(late)
+		write(late)
 		late = nil
 		switch act.Arguments.Do {
 		case handlerstest.ActNever:
 		case handlerstest.ActLate:
 			late = text
 		case handlerstest.ActDies:
-			_, _ = out.Write(text[:len(text)/2])
+			write(text[:len(text)/2])
 			os.Exit(1)
 		case handlerstest.ActTwice:
-			_, _ = out.Write(append(text, text...))
+			write(append(text, text...))
 		default:
-			_, _ = out.Write(text)
+			write(text)
 		}
 	}
 }
@@ -191,6 +204,9 @@ func (a *actor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if late != nil {
 		close(late)
+	}
+	if act != nil && handlerstest.PlayHTTP(w, r, act.Arguments.Do) {
+		return
 	}
 	event := "event: message\ndata: " + string(encode(answer)) + "\n\n"
 	w.Header().Set("Content-Type", "text/event-stream")

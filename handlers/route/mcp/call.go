@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -84,12 +83,12 @@ func (s *session) call(ctx context.Context, params *sdk.CallToolParams) (json.Ra
 		return nil, errors.New("the server's result was not seen")
 	case ctx.Err() != nil && left:
 		return nil, ctx.Err()
-	case !left, errors.Is(err, sdk.ErrSessionMissing), status == http.StatusNotFound:
+	case !left, status == http.StatusNotFound:
 		return nil, fmt.Errorf("%w: %w", errGone, err)
 	case status >= 400 && status < 500:
 		return nil, &handlers.ServiceError{Code: handlers.OrdinaryCode(strconv.Itoa(int(status))), Description: "the MCP server's HTTP endpoint refused the request: " + http.StatusText(int(status))}
 	}
-	return nil, err
+	return nil, x.why(err)
 }
 
 // refusal is an error that the server answered with. The SDK has errors of the same
@@ -111,34 +110,33 @@ func (s *server) failure(c *events.Capability, err error) error {
 	return fmt.Errorf("MCP server %s: %w", s.name, err)
 }
 
-// result is the part of a tool's result that counts.
-type result struct {
-	Content    json.RawMessage `json:"content"`
-	Structured json.RawMessage `json:"structuredContent"`
-	IsError    bool            `json:"isError"`
-	Type       string          `json:"resultType"`
-}
-
+// answer makes the answer of a tool's result.
 func answer(route *events.MCPRoute, text json.RawMessage) ([]byte, error) {
-	var r result
-	if err := json.Unmarshal(text, &r); err != nil {
+	members, err := object(text)
+	var failed bool
+	kind := "complete"
+	if err == nil {
+		err = errors.Join(members.read("isError", &failed), members.read("resultType", &kind))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("the result of the tool cannot be read: %w", err)
 	}
+	structured := members["structuredContent"]
 	switch {
-	case r.IsError:
-		return nil, &handlers.ServiceError{Code: "tool", Description: words(r.Content)}
-	case r.Type != "" && r.Type != "complete":
+	case failed:
+		return nil, &handlers.ServiceError{Code: "tool", Description: words(members["content"])}
+	case kind != "complete" && kind != "":
 		return nil, &handlers.ServiceError{Code: "input_required", Description: "the tool asks for more input, which nobody here can give"}
-	case route.Structured && len(r.Structured) == 0:
+	case route.Structured && !isThere(structured):
 		return nil, fmt.Errorf("the tool was carried out, but its result has no structured content, which it had when it was imported")
 	case route.Structured:
-		return r.Structured, nil
+		return structured, nil
 	}
-	return events.Marshal(map[string]json.RawMessage{"content": orEmpty(r.Content)})
+	return events.Marshal(map[string]json.RawMessage{"content": orEmpty(members["content"])})
 }
 
 func orEmpty(list json.RawMessage) json.RawMessage {
-	if len(list) == 0 {
+	if !isThere(list) {
 		return json.RawMessage("[]")
 	}
 	return list
@@ -147,14 +145,13 @@ func orEmpty(list json.RawMessage) json.RawMessage {
 // words returns the texts of content blocks, whole: they are cut once secrets are
 // removed.
 func words(content json.RawMessage) string {
-	var blocks []struct {
-		Text string `json:"text"`
-	}
+	var blocks []json.RawMessage
 	_ = json.Unmarshal(content, &blocks) // without texts it says that there are none
 	var texts []string
 	for _, b := range blocks {
-		if b.Text != "" {
-			texts = append(texts, b.Text)
+		var text string
+		if members, err := object(b); err == nil && members.read("text", &text) == nil && text != "" {
+			texts = append(texts, text)
 		}
 	}
 	if len(texts) == 0 {
@@ -162,40 +159,3 @@ func words(content json.RawMessage) string {
 	}
 	return strings.Join(texts, "\n")
 }
-
-// headers is the HTTP of a session: each request leaves once, with the headers of
-// the configuration, and no answer is larger than a message may be.
-type headers struct {
-	next *dial.Transport
-	set  map[string]string
-	tap  *tap
-}
-
-// RoundTrip implements http.RoundTripper.
-func (h *headers) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	for name, value := range h.set {
-		r.Header.Set(name, value)
-	}
-	if version := h.tap.protocol(); version != "" && r.Header.Get(headerVersion) == "" {
-		r.Header.Set(headerVersion, version)
-	}
-	dial.Once(r)
-	response, err := h.next.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	if x := exchangeOf(r.Context()); x != nil {
-		x.status.Store(int32(response.StatusCode))
-	}
-	response.Body = struct {
-		io.Reader
-		io.Closer
-	}{dial.Bound(response.Body, maxFrame), response.Body}
-	return response, nil
-}
-
-// CloseIdleConnections lets the client close what is not in use.
-func (h *headers) CloseIdleConnections() { h.next.CloseIdleConnections() }
-
-const headerVersion = "Mcp-Protocol-Version"

@@ -28,6 +28,12 @@
 //     was written: it was not made. In the second case the request goes to the next
 //     session.
 //
+// Over HTTP, 4xx means that the tool failed, and 404 that the session is gone. An answer
+// that does not keep to the protocol, with another status or type, without the answer to
+// its request, or larger than a message may be, leaves open whether the tool took effect.
+// It is of that one call: all runs share the session, which goes on. A session that is
+// given up is closed when the calls in it have ended.
+//
 // A call ends with its context, whatever the server does. A program that takes no
 // message from its input for Patience is killed. One that left a call without an answer
 // is asked with a ping, and killed when it says nothing at all for Patience: a call that
@@ -35,8 +41,8 @@
 // request at a time and may be busy for longer is therefore one whose capability needs
 // the time-out of its longest call. A server that sends more than a thousand
 // messages a second that nobody asked for, or leaves no room for the answers to its
-// requests, is ended at once. Of what it says unasked only requests are answered;
-// notifications are read and dropped.
+// requests, is ended at once; over HTTP only the answer ends in which it says so much. Of
+// what it says unasked only requests are answered; notifications are read and dropped.
 //
 // No answer of a server means that the worker is stale: an error of the protocol with
 // the number 412, and an HTTP 412, are errors like others.
@@ -48,10 +54,10 @@
 // # Import
 //
 // Import lists the tools of a server as capabilities, with schemas that have
-// passed the gate of package schema; a tool that cannot be one is reported with
-// the reason. What is imported becomes part of the definition that is applied, so
-// that a run keeps the schemas it was admitted with, whatever the server offers
-// later. The rejected alternative was to ask the server when a run begins: its
+// passed the gate of package schema; a tool that cannot be one, or cannot be read, is
+// reported with the reason. What is imported becomes part of the definition that is
+// applied, so that a run keeps the schemas it was admitted with, whatever the server
+// offers later. The rejected alternative was to ask the server when a run begins: its
 // contract would then depend on who answers at that moment.
 //
 // Only annotations are taken out of a schema: x- members, the media type and the
@@ -61,5 +67,6 @@
 // # Exactness
 //
 // The SDK decodes a result into Go values and would round numbers. The transport is
-// tapped instead: arguments leave, and results arrive, as the text they are.
+// tapped instead: arguments leave, and results arrive, as the text they are. Members of
+// results and of tools are met by their exact names.
 package mcp

@@ -1,10 +1,12 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -35,19 +37,32 @@ func (e *LeftOut) Error() string {
 const (
 	maxTools       = 1000
 	maxPages       = 100
-	maxDescription = 2 << 10 // bytes of one description
+	maxCatalogue   = 2 * maxFrame // bytes of all pages
+	maxDescription = 2 << 10      // bytes of one description
+	maxTold        = 200          // bytes of a name that is told of
+	maxReason      = 1 << 10      // bytes of why a tool is left out
 )
 
 // offered is a tool as a server lists it.
 type offered struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description"`
-	Input       json.RawMessage `json:"inputSchema"`
-	Output      json.RawMessage `json:"outputSchema"`
-	Annotations struct {
-		ReadOnly   bool `json:"readOnlyHint"`
-		Idempotent bool `json:"idempotentHint"`
-	} `json:"annotations"`
+	name, description    string
+	input, output        json.RawMessage
+	readOnly, idempotent bool
+}
+
+// read reads a tool. Its name is there whenever it can be read.
+func (t *offered) read(text json.RawMessage) error {
+	tool, err := object(text)
+	if err != nil {
+		return err
+	}
+	if err := tool.read("name", &t.name); err != nil || t.name == "" {
+		return errors.New("it has no name")
+	}
+	t.input, t.output = tool["inputSchema"], tool["outputSchema"]
+	hints := members{}
+	return errors.Join(tool.read("description", &t.description), tool.read("annotations", &hints),
+		hints.read("readOnlyHint", &t.readOnly), hints.read("idempotentHint", &t.idempotent))
 }
 
 // Import lists the tools of a server as capabilities mcp.<server>.<tool>, in the
@@ -66,46 +81,64 @@ func (p *Pool) Import(ctx context.Context, name string) (kept []events.Capabilit
 		return nil, nil, fmt.Errorf("list the tools of MCP server %s: %w", name, err)
 	}
 	times := make(map[string]int, len(tools))
-	for _, t := range tools {
-		times[capabilityName(name, t.Name)]++
+	read := make([]offered, len(tools))
+	wrong := make([]error, len(tools))
+	for i, text := range tools {
+		wrong[i] = read[i].read(text)
+		times[capabilityName(name, read[i].name)]++
 	}
-	for i := range tools {
-		c, out := tools[i].capability(name)
+	for i := range read {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, fmt.Errorf("read the tools of MCP server %s: %w", name, err)
+		}
+		t := &read[i]
+		c, out := t.capability(name, wrong[i])
 		if out == nil && times[c.Name] > 1 {
 			out = &LeftOut{Reason: "several tools of the server would have the name " + c.Name + ": describe the one that is meant in a capability file with an mcp route"}
 		}
-		if out != nil {
-			out.Server, out.Tool, out.Capability = name, tools[i].Name, c.Name
-			left = append(left, out)
+		if out == nil {
+			kept = append(kept, c)
 			continue
 		}
-		kept = append(kept, c)
+		out.Server, out.Tool, out.Capability = name, cut(t.name, maxTold), cut(c.Name, maxTold)
+		if t.name == "" {
+			out.Tool, out.Capability = fmt.Sprintf("number %d", i+1), ""
+		}
+		out.Pointer, out.Reason = cut(out.Pointer, maxTold), cut(out.Reason, maxReason)
+		left = append(left, out)
 	}
 	return kept, left, nil
 }
 
-// list reads every page of the server's tools.
-func (s *session) list(ctx context.Context) ([]offered, error) {
-	var all []offered
-	cursor := ""
+// list reads every page of the server's tools. A tool that the SDK cannot read spoils no
+// other.
+func (s *session) list(ctx context.Context) (all []json.RawMessage, err error) {
+	cursor, size := "", 0
 	for range maxPages {
 		x := &exchange{method: "tools/list"}
-		page, err := s.client.ListTools(context.WithValue(ctx, exchangeKey{}, x), &sdk.ListToolsParams{Cursor: cursor})
+		_, err = s.client.ListTools(context.WithValue(ctx, exchangeKey{}, x), &sdk.ListToolsParams{Cursor: cursor})
 		s.tap.forget(x)
-		if err != nil {
-			return nil, err
-		}
-		var text struct {
-			Tools []offered `json:"tools"`
-		}
 		listed, _ := x.answered()
-		if err := json.Unmarshal(listed, &text); err != nil {
+		if listed == nil {
+			return nil, x.why(err)
+		}
+		if size += len(listed); size > maxCatalogue {
+			return nil, fmt.Errorf("the list has more than %d bytes", maxCatalogue)
+		}
+		var tools []json.RawMessage
+		var page members // what is wrong inside a tool is of that tool
+		err = json.Unmarshal(listed, &page)
+		if err == nil {
+			cursor = ""
+			err = errors.Join(page.read("tools", &tools), page.read("nextCursor", &cursor))
+		}
+		if err != nil {
 			return nil, fmt.Errorf("the list cannot be read: %w", err)
 		}
-		if all = append(all, text.Tools...); len(all) > maxTools {
+		if all = append(all, tools...); len(all) > maxTools {
 			return nil, fmt.Errorf("there are more than %d", maxTools)
 		}
-		if cursor = page.NextCursor; cursor == "" {
+		if cursor == "" {
 			return all, nil
 		}
 	}
@@ -131,22 +164,27 @@ func capabilityName(server, tool string) string {
 // blocks.
 var contentSchema = json.RawMessage(`{"type":"object","properties":{"content":{"type":"array","items":{"type":"object","properties":{"type":{"type":"string"},"text":{"type":"string"}},"required":["type"]}}},"required":["content"]}`)
 
-// capability makes a capability of the tool, or says why it cannot be one.
-func (t *offered) capability(server string) (c events.Capability, out *LeftOut) {
-	c = events.Capability{Name: capabilityName(server, t.Name), Description: cut(t.Description, maxDescription), Effect: events.EffectWrite,
-		Route: events.Route{MCP: &events.MCPRoute{Server: server, Tool: t.Name, Structured: len(t.Output) > 0 && string(t.Output) != "null"}}}
+// capability makes a capability of the tool, or says why it cannot be one. Wrong is what
+// was wrong when it was read.
+func (t *offered) capability(server string, wrong error) (c events.Capability, out *LeftOut) {
+	c = events.Capability{Name: capabilityName(server, t.name), Description: cut(t.description, maxDescription), Effect: events.EffectWrite,
+		Route: events.Route{MCP: &events.MCPRoute{Server: server, Tool: t.name, Structured: isThere(t.output)}}}
 	switch {
-	case t.Annotations.ReadOnly:
+	case wrong != nil:
+		return c, &LeftOut{Reason: wrong.Error()}
+	case !isThere(t.input):
+		return c, &LeftOut{Reason: "it has no input schema"}
+	case t.readOnly:
 		c.Effect = events.EffectRead
-	case t.Annotations.Idempotent:
+	case t.idempotent:
 		c.Effect = events.EffectIdempotent
 	}
-	if c.Input, out = admit("input", t.Input); out != nil {
+	if c.Input, out = admit("input", t.input); out != nil {
 		return c, out
 	}
 	c.Output = contentSchema
 	if c.Route.MCP.Structured {
-		if c.Output, out = admit("output", t.Output); out != nil {
+		if c.Output, out = admit("output", t.output); out != nil {
 			return c, out
 		}
 	}
@@ -156,6 +194,9 @@ func (t *offered) capability(server string) (c events.Capability, out *LeftOut) 
 	}
 	return c, nil
 }
+
+// isThere reports whether a member is there and not null.
+func isThere(text json.RawMessage) bool { return len(text) > 0 && string(text) != "null" }
 
 // admit passes a schema through the gate.
 func admit(name string, doc json.RawMessage) (json.RawMessage, *LeftOut) {
@@ -178,79 +219,56 @@ func admit(name string, doc json.RawMessage) (json.RawMessage, *LeftOut) {
 var olderDialects = []string{"http://json-schema.org/draft-07/schema", "http://json-schema.org/draft-06/schema", "https://json-schema.org/draft/2019-09/schema"}
 
 // withoutAnnotations returns a schema without what asserts nothing and the gate does
-// not know.
+// not know. One that the gate does not read for its size is returned as it is.
 func withoutAnnotations(doc json.RawMessage) (json.RawMessage, error) {
+	if len(doc) > schema.MaxBytes {
+		return doc, nil
+	}
 	if err := events.CheckJSON(doc, events.JSONLimits{}); err != nil {
 		return nil, err
 	}
-	var root map[string]json.RawMessage
-	if json.Unmarshal(doc, &root) == nil && root != nil {
-		var dialect string
-		_ = json.Unmarshal(root["$schema"], &dialect) // the gate judges what it is
-		for _, older := range olderDialects {
-			if strings.TrimSuffix(dialect, "#") == older {
-				delete(root, "$schema")
-			}
-		}
-		var err error
-		if doc, err = events.Marshal(root); err != nil {
-			return nil, err
+	var root any
+	exact := json.NewDecoder(bytes.NewReader(doc))
+	exact.UseNumber() // a number stays the text that it is
+	if err := exact.Decode(&root); err != nil {
+		return nil, err
+	}
+	if members, ok := root.(map[string]any); ok {
+		dialect, _ := members["$schema"].(string)
+		if slices.Contains(olderDialects, strings.TrimSuffix(dialect, "#")) {
+			delete(members, "$schema")
 		}
 	}
-	return strip(doc)
+	strip(root)
+	return events.Marshal(root)
 }
 
 // strip walks a schema and the schemas in it, and nothing else: a property may have
-// the name of an annotation.
-func strip(doc json.RawMessage) (json.RawMessage, error) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(doc, &members) != nil || members == nil {
-		return doc, nil // no object: the gate judges it
-	}
+// the name of an annotation. What has another shape the gate judges.
+func strip(s any) {
+	members, _ := s.(map[string]any)
 	for key, value := range members {
-		var err error
 		switch key {
 		case "contentEncoding", "contentMediaType", "contentSchema":
 			delete(members, key)
 		case "items", "additionalProperties", "not":
-			members[key], err = strip(value)
+			strip(value)
 		case "properties", "$defs", "definitions":
-			members[key], err = stripEach(value, map[string]json.RawMessage{})
+			named, _ := value.(map[string]any)
+			for _, each := range named {
+				strip(each)
+			}
 		case "allOf", "anyOf", "oneOf":
-			members[key], err = stripEach(value, []json.RawMessage{})
+			listed, _ := value.([]any)
+			for _, each := range listed {
+				strip(each)
+			}
 		default:
 			if strings.HasPrefix(key, "x-") {
 				delete(members, key)
 			}
 		}
-		if err != nil {
-			return nil, err
-		}
 	}
-	return events.Marshal(members)
-}
-
-// stripEach is strip for each schema of a list or of an object.
-func stripEach[T map[string]json.RawMessage | []json.RawMessage](doc json.RawMessage, into T) (json.RawMessage, error) {
-	if json.Unmarshal(doc, &into) != nil || into == nil {
-		return doc, nil // of another shape: the gate judges it
-	}
-	var err error
-	switch schemas := any(into).(type) {
-	case map[string]json.RawMessage:
-		for name, s := range schemas {
-			if schemas[name], err = strip(s); err != nil {
-				return nil, err
-			}
-		}
-	case []json.RawMessage:
-		for i, s := range schemas {
-			if schemas[i], err = strip(s); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return events.Marshal(into)
 }
 
 func cut(s string, most int) string {

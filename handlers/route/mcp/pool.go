@@ -108,7 +108,8 @@ type server struct {
 	name string
 	spec Server
 
-	turn chan struct{} // held by who changes what follows
+	turn   chan struct{}  // held by who changes what follows
+	ending sync.WaitGroup // sessions that are being closed
 
 	session *session
 	pause   time.Duration // after the last failure; 0 after a success
@@ -137,6 +138,9 @@ func (s *server) open(ctx context.Context) (*session, error) {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginning)
 		defer cancel()
 		defer context.AfterFunc(s.pool.life, cancel)()
+		if s.spec.URL == "" {
+			s.ending.Wait() // two of one program do not run at once
+		}
 		var err error
 		if made, err = s.begin(limited); err != nil {
 			s.pause = min(max(2*s.pause, MinPause), MaxPause)
@@ -168,10 +172,7 @@ func (s *server) standing() (*session, error) {
 	case s.spec.Gone != "":
 		return nil, s.notMade("it cannot be begun: "+s.spec.Gone, nil)
 	}
-	if s.session != nil {
-		s.session.close()
-		s.session = nil
-	}
+	s.part()
 	if wait := s.next.Sub(s.pool.now()); wait > 0 {
 		return nil, s.notMade(fmt.Sprintf("it could not be begun and is tried again in %s", wait.Round(10*time.Millisecond)), s.reason)
 	}
@@ -188,10 +189,8 @@ func (s *server) begin(ctx context.Context) (*session, error) {
 	made := &session{tap: t, ended: make(chan struct{})}
 	var transport sdk.Transport
 	if s.spec.URL != "" {
-		client := &http.Client{Transport: &headers{next: s.pool.rules.Transport(), set: s.spec.Headers, tap: t},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-		made.http = client
-		transport = &sdk.StreamableClientTransport{Endpoint: s.spec.URL, HTTPClient: client, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxFrame}
+		made.http = &web{next: s.pool.rules.Transport(), set: s.spec.Headers, tap: t, life: s.pool.life, taking: s.pool.taking}
+		transport = &sdk.StreamableClientTransport{Endpoint: s.spec.URL, HTTPClient: &http.Client{Transport: made.http}, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: -1}
 	} else {
 		p, err := startProcess(&s.spec, &lines{server: s.name, logger: s.pool.logger}, s.pool.taking)
 		if err != nil {
@@ -204,9 +203,19 @@ func (s *server) begin(ctx context.Context) (*session, error) {
 	client, err := s.pool.client.Connect(ctx, tapped{transport, t}, nil)
 	if err != nil {
 		made.end()
-		return nil, fmt.Errorf("begin a session: %w", err)
+		said := ""
+		if made.process != nil {
+			said = made.process.epitaph()
+		}
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, fmt.Errorf("begin a session: the server did not answer within %s%s: %w", beginning, said, err)
+		}
+		return nil, fmt.Errorf("begin a session: %w%s", err, said)
 	}
 	made.client = client
+	if made.http != nil {
+		made.http.begun.Store(true)
+	}
 	go func() {
 		_ = client.Wait() // why it ended is said to whoever waited for an answer
 		close(made.ended)
@@ -223,8 +232,16 @@ func (s *server) drop(ctx context.Context, old *session) {
 	}
 	defer func() { <-s.turn }()
 	if s.session == old {
+		s.part()
+	}
+}
+
+// part gives up the session, if there is one. It is closed meanwhile: the calls of
+// others that are under way at an address have their time. The caller holds the turn.
+func (s *server) part() {
+	if s.session != nil {
+		s.ending.Go(s.session.close)
 		s.session = nil
-		old.close()
 	}
 }
 
@@ -253,18 +270,16 @@ func (s *server) close() {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	s.closed = true
-	if s.session != nil {
-		s.session.close()
-		s.session = nil
-	}
+	s.part()
+	s.ending.Wait()
 }
 
 // session is a session with a server.
 type session struct {
 	client  *sdk.ClientSession
 	tap     *tap
-	process *process // of a server that was started here
-	http    *http.Client
+	process *process      // of a server that was started here
+	http    *web          // of a server at an address
 	asked   atomic.Bool   // whether a question is under way
 	ended   chan struct{} // closed when the session has
 }

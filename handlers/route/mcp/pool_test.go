@@ -65,7 +65,7 @@ func TestAnMCPServerOverStdioKeepsTheRulesOfRoutes(t *testing.T) {
 	t.Setenv("WORKER_KEY", "a-key-of-the-worker")
 	witness := handlerstest.NewWitness(t)
 	pool, log := newPool(t, map[string]mcp.Server{"actor": program(witness), "gone": {Command: []string{"/nonexistent/server"}}}, time.Now)
-	handlerstest.TestRoute(t, handlerstest.Route{Route: route("actor", "do"), Nowhere: route("gone", "do"), Carriers: handlers.Carriers{MCP: pool}, Witness: witness})
+	handlerstest.TestRoute(t, handlerstest.Route{Route: route("actor", "do"), Nowhere: route("gone", "do"), Carriers: handlers.Carriers{MCP: pool}, Witness: witness, Alone: []handlerstest.Act{handlerstest.ActDies}})
 	pool.Close()
 	if text := log.String(); !strings.Contains(text, "the actor knows a-key-of-its-own") || strings.Contains(text, "a-key-of-the-worker") {
 		t.Errorf("the log says %s", text)
@@ -80,7 +80,7 @@ func TestAnMCPServerOverHTTPKeepsTheRulesOfRoutes(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	pool, _ := newPool(t, map[string]mcp.Server{"actor": {URL: server.URL, Headers: map[string]string{"X-Key": "its-key"}}, "gone": {URL: gone.URL}}, time.Now)
-	handlerstest.TestRoute(t, handlerstest.Route{Route: route("actor", "do"), Nowhere: route("gone", "do"), Carriers: handlers.Carriers{MCP: pool}, Witness: witness})
+	handlerstest.TestRoute(t, handlerstest.Route{Route: route("actor", "do"), Nowhere: route("gone", "do"), Carriers: handlers.Carriers{MCP: pool}, Witness: witness, HTTP: true})
 	if slices.ContainsFunc(a.versions, func(v string) bool { return v != "2025-06-18" }) || slices.ContainsFunc(a.keys, func(k string) bool { return k != "its-key" }) {
 		t.Errorf("the requests named the versions %v and the keys %v", a.versions, a.keys)
 	}

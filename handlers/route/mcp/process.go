@@ -25,9 +25,11 @@ type process struct {
 	in, out *os.File
 	taking  time.Duration // in which it must take a message
 	exited  chan struct{}
+	stderr  *lines
 
-	mu   sync.Mutex
-	gone bool // its number may belong to another process
+	mu     sync.Mutex
+	gone   bool // its number may belong to another process
+	killed bool // before it ended by itself
 }
 
 // startProcess starts a server. The kernel kills it when the thread that started it
@@ -43,7 +45,7 @@ func startProcess(s *Server, stderr *lines, taking time.Duration) (*process, err
 		return nil, errors.Join(err, in.Close())
 	}
 	defer childOut.Close()
-	p := &process{in: in, out: out, taking: taking, exited: make(chan struct{}), command: exec.Command(s.Command[0], s.Command[1:]...)}
+	p := &process{in: in, out: out, taking: taking, stderr: stderr, exited: make(chan struct{}), command: exec.Command(s.Command[0], s.Command[1:]...)}
 	p.command.Dir, p.command.Env = s.Dir, environment(s.Env)
 	p.command.Stdin, p.command.Stdout, p.command.Stderr = childIn, childOut, stderr
 	p.command.SysProcAttr, p.command.WaitDelay = attributes(), closing
@@ -103,7 +105,7 @@ func (p *process) wait() {
 	killGroup(pid)
 	p.gone = true
 	p.mu.Unlock()
-	_ = p.command.Wait() // how it ended is on its standard error, if anywhere
+	_ = p.command.Wait() // how it ended is asked for by whoever could not begin it
 	close(p.exited)
 }
 
@@ -121,6 +123,7 @@ func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.gone {
+		p.killed = true
 		killGroup(p.command.Process.Pid)
 	}
 }
@@ -135,12 +138,31 @@ func (p *process) close() {
 	_ = p.out.Close()
 }
 
+// epitaph says how a server failed that has ended, and what it wrote last. It is "" when
+// there is nothing to say.
+func (p *process) epitaph() string {
+	<-p.exited
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	said := ""
+	if state := p.command.ProcessState; !p.killed && state != nil && !state.Success() {
+		said = "; it ended with " + state.String()
+	}
+	if last := p.stderr.latest(); last != "" {
+		said += "; it wrote on its standard error: " + last
+	}
+	return said
+}
+
 // The bounds of what a server may write to the log, in bytes: of one line, and of
 // one process.
 const (
 	maxLine  = 1 << 10
 	maxLines = 256 << 10
 )
+
+// maxLatest is how many lines are kept of what a server wrote last.
+const maxLatest = 3
 
 // lines writes what a server says on its standard error to the log.
 type lines struct {
@@ -150,6 +172,7 @@ type lines struct {
 	mu   sync.Mutex
 	line []byte
 	said int
+	last []string
 }
 
 // Write never fails: a server is not to stand still for its log.
@@ -174,6 +197,9 @@ func (l *lines) Write(b []byte) (int, error) {
 func (l *lines) say() {
 	text := strings.ToValidUTF8(strings.TrimSpace(string(l.line)), "\uFFFD")
 	l.line = l.line[:0]
+	if text != "" {
+		l.last = append(l.last[max(0, len(l.last)-maxLatest+1):], text)
+	}
 	switch before := l.said; {
 	case text == "" || before > maxLines:
 	default:
@@ -183,6 +209,15 @@ func (l *lines) say() {
 		}
 		l.logger.Info("an MCP server wrote to its standard error", "server", l.server, "text", text)
 	}
+}
+
+// latest returns the last lines of a server that has ended. They are whole, so that a
+// secret in them can be told.
+func (l *lines) latest() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.say() // a last line may have no end
+	return strings.Join(l.last, "\n")
 }
 
 // commandOf names a program in an error, without its arguments, which may hold what

@@ -101,3 +101,11 @@ func TestACallWithoutTimeDoesNotEndAServerThatIsBegunAndClosingDoes(t *testing.T
 	closed()
 	gone(t, read)
 }
+
+func TestAProgramThatCannotBeBegunIsHeard(t *testing.T) {
+	pool, _ := newPool(t, map[string]mcp.Server{"s": {Command: []string{"sh", "-c", "for n in one two three four; do echo line $n >&2; done; printf 'no such folder: /nonexistent' >&2; exit 3"}}}, time.Now)
+	_, err := call(t, pool, events.EffectRead, route("s", "t"), `{}`)
+	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "line three\nline four\nno such folder: /nonexistent") || strings.Contains(err.Error(), "line two") {
+		t.Errorf("the call ended with %v", err)
+	}
+}

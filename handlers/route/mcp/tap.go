@@ -22,6 +22,24 @@ type exchange struct {
 	id      jsonrpc.ID
 	result  json.RawMessage
 	refusal *jsonrpc.Error // the server's own; the SDK makes such errors as well
+	broken  error          // why a stream ended without an answer, when it did
+}
+
+// broke notes why the answer did not come.
+func (x *exchange) broke(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.broken = err
+}
+
+// why returns why the answer did not come, when it is known better than by the SDK.
+func (x *exchange) why(err error) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.broken != nil {
+		return x.broken
+	}
+	return err
 }
 
 type exchangeKey struct{}
@@ -61,7 +79,7 @@ type tap struct {
 	// pipe is held by the one message that is being written to a program; nil for
 	// a server at an address.
 	pipe chan struct{}
-	// cut ends the server when it says too much. Optional.
+	// cut ends a program that says too much.
 	cut func()
 
 	heard atomic.Uint64 // messages of the server
@@ -74,14 +92,14 @@ type tap struct {
 }
 
 // Write implements sdk.Connection. It returns when ctx ends, whatever becomes of what
-// is being written.
+// is being written: a program may take nothing, and an HTTP request ends with ctx.
 func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if t.pipe == nil {
 		t.note(ctx, m)
-		return t.Connection.Write(ctx, m)
+		return t.Connection.Write(context.WithValue(ctx, messageKey{}, m), m)
 	}
 	select {
 	case t.pipe <- struct{}{}:
@@ -134,14 +152,14 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 		if err != nil || !asks {
 			return m, err
 		}
-		t.mu.Lock()
-		err = t.flood.heard(r, time.Now())
-		t.mu.Unlock()
-		if err != nil {
-			if t.cut != nil {
+		if t.pipe != nil { // at an address it was counted for the one answer
+			t.mu.Lock()
+			err = t.flood.heard(r, time.Now())
+			t.mu.Unlock()
+			if err != nil {
 				t.cut()
+				return nil, err
 			}
-			return nil, err
 		}
 		if r.IsCall() {
 			r.Params = nil // no request of a server is served but ping, which has none
@@ -158,11 +176,9 @@ func (t *tap) read(ctx context.Context) (jsonrpc.Message, error) {
 	if r, ok := m.(*jsonrpc.Response); err == nil && ok {
 		t.mu.Lock()
 		if r.ID == t.begin && t.begin.IsValid() {
-			var chosen struct {
-				ProtocolVersion string `json:"protocolVersion"`
+			if chosen, err := object(r.Result); err == nil {
+				_ = chosen.read("protocolVersion", &t.version) // the session judges it
 			}
-			_ = json.Unmarshal(r.Result, &chosen) // the session judges it
-			t.version = chosen.ProtocolVersion
 		}
 		x := t.waiting[r.ID]
 		delete(t.waiting, r.ID)
@@ -175,6 +191,16 @@ func (t *tap) read(ctx context.Context) (jsonrpc.Message, error) {
 		}
 	}
 	return m, err
+}
+
+// Close implements sdk.Connection. The SDK closes while nobody else may use the session,
+// and an address may let the end of a session wait.
+func (t *tap) Close() error {
+	if t.pipe != nil {
+		return t.Connection.Close()
+	}
+	go func() { _ = t.Connection.Close() }() // the session ends when this has
+	return nil
 }
 
 // forget drops an exchange that nobody waits for any more.

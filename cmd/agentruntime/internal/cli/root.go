@@ -48,6 +48,7 @@ type app struct {
 	out, err io.Writer
 	flags    flags
 	config   *config.Config
+	timed    bool // --timeout was given
 
 	stays bool            // until it is told to end: an end is what was asked for
 	conn  *jetstream.Conn // the one that was made last
@@ -192,6 +193,7 @@ func (a *app) configure(cmd *cobra.Command) error {
 	if a.flags.timeout <= 0 {
 		return usage(fmt.Errorf("--timeout %s: must be positive", a.flags.timeout))
 	}
+	a.timed = cmd.Flags().Changed("timeout")
 	c, err := config.Read(a.flags.file, a.getenv)
 	if err != nil {
 		return usage(err)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,20 +14,32 @@ import (
 	"github.com/agentruntime/agentruntime/handlers/route/mcp"
 )
 
-// toolsTimeout is how long an MCP server may take to list its tools.
+// toolsTimeout is how long an MCP server may take to begin and to list its tools, without
+// a --timeout. A program may first have to be fetched.
 const toolsTimeout = time.Minute
 
 // tools asks an MCP server of the configuration for its tools. It is begun for that
-// alone.
+// alone. The error shows no secret.
 func (a *app) tools(server string) ([]events.Capability, []*mcp.LeftOut, error) {
 	routes, err := host.NewRoutes(a.config, a.logger("text", "warn"), version())
 	if err != nil {
 		return nil, nil, err
 	}
 	defer routes.Close()
-	ctx, cancel := context.WithTimeout(a.ctx, toolsTimeout)
+	limit := toolsTimeout
+	if a.timed {
+		limit = a.flags.timeout
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, limit)
 	defer cancel()
-	return routes.MCP.Import(ctx, server)
+	kept, left, err := routes.MCP.Import(ctx, server)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil, nil, fmt.Errorf("MCP server %s did not list its tools within %s: give it longer with --timeout if need be", server, limit)
+	}
+	if err != nil {
+		return nil, nil, errors.New(a.config.Redactor().Redact(err.Error()))
+	}
+	return kept, left, nil
 }
 
 // leftOut is a tool that cannot be a capability.

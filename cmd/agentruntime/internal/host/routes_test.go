@@ -27,6 +27,13 @@ func TestANATSServiceKeepsTheRulesOfRoutes(t *testing.T) {
 		defer mu.Unlock()
 		var q handlerstest.ActRequest
 		_ = json.Unmarshal(m.Data, &q)
+		if q.Do == handlerstest.ActHold {
+			go func() {
+				handlerstest.Tell(witness.Address(), q)
+				_ = m.Respond(q.Answer(m.Header.Get))
+			}()
+			return
+		}
 		handlerstest.Tell(witness.Address(), q)
 		late()
 		late = func() {}
