@@ -87,10 +87,10 @@ type authority struct {
 	read  atomic.Bool // a capability was asked that answers what is not trusted
 }
 
-// reads notes that a capability was asked: whether it has answered or not, the
-// script is told something of it.
-func (a *authority) reads(c *events.Capability) {
-	if c.Untrusted {
+// reads notes that a capability was asked and how that ended: unless nobody was
+// there, the script is told something of it, whether it has answered or not.
+func (a *authority) reads(c *events.Capability, err error) {
+	if c.Untrusted && !isOwn(err) {
 		a.read.Store(true)
 	}
 }
@@ -165,7 +165,7 @@ func (b *backend) pass(ctx context.Context, c *runtime.Callback) (*limit.Permit,
 
 // notCalled is the error of a callback that was not sent.
 func notCalled(name string, err error) error {
-	return &runtime.CallbackError{Outcome: events.OutcomeSkipped, Err: fmt.Errorf("%s was not called: %w", name, err)}
+	return &runtime.CallbackError{Outcome: events.OutcomeSkipped, Err: fmt.Errorf("%s was not called: %w", name, err), Own: true}
 }
 
 // authorize refuses what the policy of the moment, or the definition of the run or

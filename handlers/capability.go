@@ -112,9 +112,7 @@ func (b *backend) send(ctx context.Context, c *runtime.Callback, header map[stri
 	for c.Again && errors.Is(err, ErrNoService) && b.host.Pause(call, againPause) == nil {
 		answer, err = b.carry(call, request)
 	}
-	if !errors.Is(err, ErrNoService) {
-		b.authority.reads(c.Capability)
-	}
+	b.authority.reads(c.Capability, err)
 	err = b.fenced(ctx, name, err)
 	var stop runtime.FatalToolError
 	if errors.As(err, &stop) {
@@ -178,11 +176,14 @@ func doubt(c *events.Capability) string {
 func (b *backend) read(c *events.Capability, timeout time.Duration, answer []byte, err error) (json.RawMessage, string, error) {
 	var refused *ServiceError
 	name := c.Name
+	var declined *DeclinedError
 	switch {
 	case errors.Is(err, ErrNoService):
-		return nil, "no_service", &runtime.CallbackError{Outcome: events.OutcomeSkipped, Err: fmt.Errorf("%s was not called: %w", name, b.masked(err))}
+		return nil, "no_service", &runtime.CallbackError{Outcome: events.OutcomeSkipped, Err: fmt.Errorf("%s was not called: %w", name, b.masked(err)), Own: isOwn(err)}
 	case errors.As(err, &refused):
 		return nil, "error", fmt.Errorf("%s failed: %s", name, bounded(b.host.Redactor.Redact(refused.Error()), maxErrorText))
+	case errors.As(err, &declined):
+		return nil, "declined", fmt.Errorf("%s gave no answer: %w", name, b.masked(err))
 	case errors.Is(err, ErrTooLarge):
 		return nil, "too_large", carriedOut("%s was carried out, but its answer has more than %d bytes", name, MaxAnswer)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -183,7 +184,9 @@ func CheckCapability(c *events.Capability) error {
 	return errors.Join(errs...)
 }
 
-// checkRoute checks a route that stands in a field.
+// inquiryInput is what an inquiry is made with.
+var inquiryInput = json.RawMessage(`{"type":"object","properties":{"key":{"type":"string"}},"required":["key"]}`)
+
 // checkStatus checks the route that tells what became of a callback.
 func checkStatus(c *events.Capability, wrong func(field, format string, args ...any)) {
 	if c.Status == nil {
@@ -192,14 +195,20 @@ func checkStatus(c *events.Capability, wrong func(field, format string, args ...
 	if c.Effect != events.EffectWrite {
 		wrong("status", "is for a write: nobody asks what became of a read, and what is idempotent is sent again")
 	}
-	asked := events.Capability{Name: c.Name, Effect: events.EffectRead, Route: *c.Status}
+	asked := events.Capability{Name: c.Name, Effect: events.EffectRead, Route: *c.Status, Input: inquiryInput}
 	checkRoute(&asked, func(field, format string, args ...any) {
 		wrong("status"+strings.TrimPrefix(field, "route"), format, args...)
 	})
+	if mcp := c.Status.MCP; mcp != nil && !mcp.Structured {
+		wrong("status.mcp.structured", "must be true: what became of a callback is told as structured content")
+	}
 }
 
+// maxCapabilityName bounds the name of a capability, in bytes.
+const maxCapabilityName = 100
+
 func isCapabilityName(name string) bool {
-	if name == "" || len(name) > 100 {
+	if name == "" || len(name) > maxCapabilityName {
 		return false
 	}
 	for word := range strings.SplitSeq(name, ".") {

@@ -32,7 +32,7 @@ var _ runtime.Inquirer = (*backend)(nil)
 // Status implements runtime.Inquirer. It asks as long as a callback may take.
 func (b *backend) Status(ctx context.Context, c *runtime.Callback) (*runtime.CallbackStatus, error) {
 	asked := *c.Capability
-	asked.Route = *c.Capability.Status
+	asked.Route, asked.Egress = *c.Capability.Status, false // it takes a key along that this service made, and nothing else
 	data, err := events.Marshal(map[string]string{"key": idempotencyKey(b.namespace, b.run.ID, c.CallID, c.Index)})
 	if err != nil {
 		return nil, err

@@ -13,6 +13,10 @@ import (
 
 // checkName checks what a capability is called by, in a script and as a tool.
 func checkName(c *events.Capability, wrong func(field, format string, args ...any)) {
+	if len(c.Name) > maxCapabilityName {
+		wrong("name", "has %d characters, more than %d", len(c.Name), maxCapabilityName)
+		return
+	}
 	if !isCapabilityName(c.Name) {
 		wrong("name", "must be JavaScript names joined by dots, such as desk.book")
 		return

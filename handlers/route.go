@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 
 	"github.com/agentruntime/agentruntime/events"
 )
@@ -14,7 +15,8 @@ type Carrier interface {
 	// Carry sends one request, at most once, and returns the answer, a JSON
 	// value or nothing. Every error says what is known of the effect: ErrNoService
 	// that the request was not made, a *ServiceError that it was answered with an
-	// error, whose description is not shortened, since it is redacted first;
+	// error, whose description is not shortened, since it is redacted first; a
+	// *DeclinedError that it was answered with what this worker does not take;
 	// ErrTooLarge that it was carried out; any other error, that of an
 	// ended context included, leaves open whether it took effect. A request that
 	// ended so is never sent again by the carrier.
@@ -26,6 +28,10 @@ type Request struct {
 	Capability *events.Capability
 	Header     map[string]string // HeaderNamespace and the others
 	Input      json.RawMessage   // fits the input schema
+
+	// Permit is asked before each redirect of the request is followed, and says why
+	// it may not be. Nil permits all.
+	Permit func(to *url.URL) error
 }
 
 // Carriers are the carriers of the routes that are not NATS. Without one, a
@@ -40,6 +46,10 @@ type NotMadeError struct {
 	Where  string // such as "MCP server files"
 	Reason string // and what to do
 	Err    error  // optional
+
+	// Own says that nobody was asked: all words are the worker's. Without it, they
+	// count as words of whoever serves the capability.
+	Own bool
 }
 
 func (e *NotMadeError) Error() string {
@@ -53,6 +63,24 @@ func (e *NotMadeError) Error() string {
 func (e *NotMadeError) Is(target error) bool { return target == ErrNoService }
 
 func (e *NotMadeError) Unwrap() error { return e.Err }
+
+// DeclinedError reports a request that was answered, with something that this worker
+// does not follow: a redirect to where it may not go. There is no other answer.
+type DeclinedError struct {
+	Where  string
+	Reason string
+}
+
+func (e *DeclinedError) Error() string { return e.Where + " " + e.Reason }
+
+// isOwn reports whether an error of a carrier holds no word of anybody else.
+func isOwn(err error) bool {
+	var made *NotMadeError
+	if errors.As(err, &made) {
+		return made.Own
+	}
+	return errors.Is(err, ErrNoService)
+}
 
 // HeaderStaleEpoch is the header of an HTTP endpoint's 412 that says that the request
 // comes from a stale worker: the endpoint has seen a higher HeaderEpoch of the run.
@@ -82,10 +110,11 @@ func (b *backend) carry(ctx context.Context, r *Request) ([]byte, error) {
 	case route.MCP != nil:
 		carrier, kind = b.carriers.MCP, "MCP servers"
 	case route.HTTP == nil:
-		return nil, &NotMadeError{Where: "capability " + r.Capability.Name, Reason: "it has no route: apply a definition that has one"}
+		return nil, &NotMadeError{Where: "capability " + r.Capability.Name, Reason: "it has no route: apply a definition that has one", Own: true}
 	}
+	r.Permit = func(to *url.URL) error { return b.host.policy().Address(b.namespace, r.Capability.Name, to) }
 	if carrier == nil {
-		return nil, &NotMadeError{Where: kind, Reason: "this worker reaches none"}
+		return nil, &NotMadeError{Where: kind, Reason: "this worker reaches none", Own: true}
 	}
 	return carrier.Carry(ctx, r)
 }

@@ -82,6 +82,7 @@ func checkEndpoint(c *events.Capability, wrong func(field, format string, args .
 	if len(route.Headers) > maxHeaders {
 		wrong("route.http.headers", "are %d, more than %d", len(route.Headers), maxHeaders)
 	}
+	given := make(map[string]string, len(route.Headers)) // by the name that is sent
 	for _, name := range slices.Sorted(maps.Keys(route.Headers)) {
 		value, at := route.Headers[name], "route.http.headers."+bounded(name, maxNamed)
 		switch canonical := textproto.CanonicalMIMEHeaderKey(name); {
@@ -89,9 +90,12 @@ func checkEndpoint(c *events.Capability, wrong func(field, format string, args .
 			wrong(at, "must be the name of a header: letters, digits and hyphens")
 		case strings.HasPrefix(canonical, "Agent-") || slices.Contains(ownHeaders, canonical):
 			wrong(at, "is set by the service")
+		case given[canonical] != "":
+			wrong(at, "is the header %s once more: capitals do not tell headers apart", given[canonical])
 		case len(value) > maxHeaderValue || strings.ContainsFunc(value, unicode.IsControl):
 			wrong(at, "must be one line of at most %d bytes", maxHeaderValue)
 		default:
+			given[canonical] = name
 			if _, err := ExpandSecrets(value, func(string) (string, error) { return "", nil }); err != nil {
 				wrong(at, "%v", err)
 			}

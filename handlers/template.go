@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agentruntime/agentruntime/events"
@@ -62,11 +63,13 @@ func ParseURLTemplate(s string) (*URLTemplate, error) {
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Hostname() == "":
 		return nil, errors.New("must begin with https:// or http:// and a host")
+	case !isPort(u.Port()):
+		return nil, errors.New("must have a port from 1 to 65535, or none")
 	case u.User != nil:
 		return nil, errors.New("must not have a user or a password: use a header with a secret of the worker's configuration")
 	case strings.Contains(plain, "#"):
 		return nil, errors.New("must not have a fragment, which is never sent")
-	case hasStep(plain):
+	case step(plain) > 0:
 		return nil, errors.New("must not have the steps . and .. in its path")
 	case strings.ContainsAny(plain, " \t\r\n\"<>\\^`|") || !isASCII(plain):
 		return nil, errors.New("must be ASCII, with other characters percent-encoded")
@@ -74,25 +77,29 @@ func ParseURLTemplate(s string) (*URLTemplate, error) {
 	return t, nil
 }
 
-// hasStep reports whether a segment of a URL's path leads elsewhere than into itself:
-// . or .., as they are or percent-encoded, and with what follows a semicolon, which
-// some servers cut off.
-func hasStep(address string) bool {
+// step returns which segment of a URL's path, counted from 1, leads elsewhere than
+// into itself, or 0. Some servers decode a segment and resolve what comes of it, one
+// of them more than once, take a backslash for a slash, or cut off what follows a
+// semicolon: no part may be . or .. to any of them.
+func step(address string) int {
 	_, rest, _ := strings.Cut(address, "://")
 	path, _, _ := strings.Cut(rest, "?")
 	for i, segment := range strings.Split(path, "/") {
-		if strings.Contains(segment, "%") {
-			decoded, err := url.PathUnescape(segment)
-			if err != nil {
-				return true
-			}
-			segment = decoded
+		if i > 0 && isStep(segment) {
+			return i
 		}
-		if segment, _, _ = strings.Cut(segment, ";"); i > 0 && (segment == "." || segment == "..") {
+	}
+	return 0
+}
+
+func isStep(segment string) bool {
+	for part := range strings.FieldsFuncSeq(segment, func(r rune) bool { return r == '/' || r == '\\' }) {
+		if part, _, _ = strings.Cut(part, ";"); part == "." || part == ".." {
 			return true
 		}
 	}
-	return false
+	decoded, err := url.PathUnescape(segment)
+	return err == nil && decoded != segment && isStep(decoded)
 }
 
 // isEncoded reports whether each % of a text begins a whole percent-encoding, so that
@@ -100,6 +107,12 @@ func hasStep(address string) bool {
 func isEncoded(s string) bool {
 	_, err := url.PathUnescape(s)
 	return err == nil
+}
+
+// isPort accepts a port that can be dialled, and an absent one.
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return s == "" || err == nil && n > 0
 }
 
 func isASCII(s string) bool {
@@ -129,10 +142,15 @@ func (t *URLTemplate) Expand(input json.RawMessage) (address string, rest json.R
 		return "", nil, errors.New("the input is no object, and the URL takes members of one")
 	}
 	var b strings.Builder
+	holds := make(map[int][]string) // the members by the segment of the path
 	for _, p := range t.parts {
 		b.WriteString(p.text)
 		if p.name == "" {
 			break
+		}
+		if !p.query {
+			segment := strings.Count(b.String(), "/") - 2 // those of the scheme
+			holds[segment] = append(holds[segment], p.name)
 		}
 		value, err := urlValue(members[p.name])
 		if err != nil {
@@ -143,8 +161,8 @@ func (t *URLTemplate) Expand(input json.RawMessage) (address string, rest json.R
 		}
 		b.WriteString(percentEncode(value))
 	}
-	if hasStep(b.String()) {
-		return "", nil, errors.New("the input makes a step, . or .., of a part of the path, and would make the URL another one")
+	if at := step(b.String()); at > 0 {
+		return "", nil, fmt.Errorf("the input's %s would make a step, . or .., in the path, and the URL another one", strings.Join(holds[at], " and "))
 	}
 	for _, name := range t.Names() {
 		delete(members, name)

@@ -27,6 +27,10 @@ type CallbackError struct {
 	// people who are to find out, without the advice that Err has for the model.
 	// Err says it when it is empty.
 	Why string
+
+	// Own says that all words of Err are the backend's: whoever serves the
+	// capability was not reached, and said nothing.
+	Own bool
 }
 
 func (e *CallbackError) Error() string { return e.Err.Error() }
@@ -226,6 +230,17 @@ func notSent(err error) bool {
 	return errors.As(err, &denied)
 }
 
+// saysNothing reports whether an error holds no word of whoever serves a capability.
+// A callback that was not sent may: of a server that refused to begin, for example.
+func saysNothing(err error) bool {
+	var typed *CallbackError
+	if errors.As(err, &typed) {
+		return typed.Own
+	}
+	var denied *DeniedError
+	return errors.As(err, &denied)
+}
+
 // noteAnswer remembers whether the script was told what is not to be trusted, and
 // what it was denied.
 func (h *callbacks) noteAnswer(c *events.Capability, err error) {
@@ -234,7 +249,7 @@ func (h *callbacks) noteAnswer(c *events.Capability, err error) {
 	var denied *DeniedError
 	if errors.As(err, &denied) {
 		h.denials = append(h.denials, denied.Error())
-	} else if c.Untrusted && !notSent(err) {
+	} else if c.Untrusted && !saysNothing(err) {
 		h.untrusted = true
 	}
 }

@@ -123,7 +123,7 @@ func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapabi
 	made := &Callback{CallID: call.ID, Capability: c.Capability, Input: call.Arguments, Attach: host.attach, Direct: true}
 	output, err := l.callOnce(ctx, c, made, again)
 	var typed *CallbackError
-	l.untrusted = c.Untrusted && !notSent(err)
+	l.untrusted = c.Untrusted && !saysNothing(err)
 	if done := doneOf(0, output, err); keeps && c.Effect != events.EffectRead && !errors.Is(err, ErrWaiting) && !stops(ctx, err) && done.Outcome != events.OutcomeUnknown {
 		done.Attached = len(host.attached)
 		l.untold = func(ctx context.Context) error {

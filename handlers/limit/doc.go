@@ -22,6 +22,10 @@
 // through its share of the limits, a part of as many as there were workers at the
 // key when it was last seen, and of UnknownWorkers when it never was.
 //
+// Requests of one key may come with unlike limits, of two versions of a definition,
+// for example. The strictest of all that wait or are under way count for each of
+// them, in each respect, at every worker.
+//
 // # Fairness
 //
 // What there is, is divided over the namespaces that ask, not over requests: a

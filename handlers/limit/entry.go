@@ -8,9 +8,9 @@ import (
 
 // Limits are what a key may have. A zero bounds nothing.
 type Limits struct {
-	Concurrent        int   // requests under way
-	RequestsPerMinute int   // begun
-	TokensPerMinute   int64 // sent and received
+	Concurrent        int   `json:"concurrent,omitempty"` // requests under way
+	RequestsPerMinute int   `json:"requests,omitempty"`   // begun
+	TokensPerMinute   int64 `json:"tokens,omitempty"`     // sent and received
 }
 
 // None reports whether nothing is limited.
@@ -57,6 +57,7 @@ type Entry struct {
 type Presence struct {
 	Until  time.Time        `json:"until"` // it counts no longer after
 	Spaces map[string]Space `json:"spaces,omitempty"`
+	Limits Limits           `json:"limits,omitzero"` // the strictest of what it has
 }
 
 // Space is what a worker has of one namespace.
@@ -135,16 +136,21 @@ type Ask struct {
 	Unmade  int            // requests that were let through and never made
 }
 
-// Take lets through what may be, and notes what the worker says of itself. It
+// Take lets through what may be under the limits of the worker and of every other
+// that has something of the key, and notes what the worker says of itself. It
 // returns for each waiting request 0 when it is let through, and otherwise after
 // how long it may be, as far as that is known: 0 < wait.
 func (e *Entry) Take(l Limits, a *Ask) []time.Duration {
-	l = l.part(e.Percent(a.Now), 100)
+	own := l
 	for name, p := range e.Workers {
-		if !p.Until.After(a.Now) {
+		switch {
+		case !p.Until.After(a.Now):
 			delete(e.Workers, name)
+		case name != a.Worker:
+			l = Least(l, p.Limits)
 		}
 	}
+	l = l.part(e.Percent(a.Now), 100)
 	if e.Workers == nil {
 		e.Workers = make(map[string]Presence)
 	}
@@ -162,7 +168,7 @@ func (e *Entry) Take(l Limits, a *Ask) []time.Duration {
 		}
 		spaces[w.Namespace] = s
 	}
-	e.Workers[a.Worker] = Presence{a.Now.Add(a.TTL), spaces}
+	e.Workers[a.Worker] = Presence{a.Now.Add(a.TTL), spaces, own}
 	e.Requests.Lacks = max(0, e.Requests.Lacks-float64(a.Unmade))
 	if l.TokensPerMinute > 0 {
 		e.Tokens.Lacks = max(0, e.Tokens.Lacks+float64(a.Spent))

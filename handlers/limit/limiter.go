@@ -73,6 +73,7 @@ type Permit struct {
 	pool      *pool
 	namespace string
 	tokens    int64
+	limits    Limits
 }
 
 // Outcome is what became of a request.
@@ -110,7 +111,7 @@ func (l *Limiter) Acquire(ctx context.Context, r Request) (*Permit, error) {
 		err = p.leave(w, nil)
 	}
 	if err == nil {
-		return &Permit{p, r.Namespace, r.Tokens}, nil
+		return &Permit{p, r.Namespace, r.Tokens, r.Limits}, nil
 	}
 	if outcome = Later; ctx.Err() != nil {
 		outcome = Ended
@@ -123,17 +124,17 @@ func (l *Limiter) enter(r *Request) (*pool, *waiter) {
 	l.mu.Lock()
 	p := l.pools[r.Key]
 	if p == nil {
-		p = &pool{limiter: l, key: r.Key, name: r.Name, wake: make(chan struct{}, 1), held: make(map[string]int)}
+		p = &pool{limiter: l, key: r.Key, name: r.Name, wake: make(chan struct{}, 1), held: make(map[string]int), present: make(map[Limits]int)}
 		if l.pools == nil {
 			l.pools = make(map[string]*pool)
 		}
 		l.pools[r.Key] = p
 	}
 	l.mu.Unlock()
-	w := &waiter{Waiting: Waiting{r.Namespace, r.Tokens}, patience: r.Patience, until: time.Now().Add(r.Patience), done: make(chan struct{})}
+	w := &waiter{Waiting: Waiting{r.Namespace, r.Tokens}, limits: r.Limits, patience: r.Patience, until: time.Now().Add(r.Patience), done: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.limits = r.Limits
+	p.present[w.limits]++
 	p.waiting = append(p.waiting, w)
 	p.fresh = true
 	p.stir()
@@ -152,6 +153,8 @@ func (p *Permit) Release(o Outcome) {
 	if pool.held[p.namespace]--; pool.held[p.namespace] == 0 {
 		delete(pool.held, p.namespace)
 	}
+	counted := pool.least().Concurrent > 0
+	pool.gone(p.limits)
 	switch {
 	case o.NotMade:
 		pool.unmade++
@@ -165,6 +168,6 @@ func (p *Permit) Release(o Outcome) {
 			m.LimitRefused(pool.name)
 		}
 	}
-	pool.fresh = pool.fresh || o.Refused || o.NotMade || pool.limits.Concurrent > 0
+	pool.fresh = pool.fresh || o.Refused || o.NotMade || counted
 	pool.stir()
 }

@@ -22,7 +22,8 @@ type pool struct {
 	wake    chan struct{}
 
 	mu         sync.Mutex
-	limits     Limits
+	present    map[Limits]int // how many wait or are held with them
+	limits     Limits         // the strictest of them, or of those that were present last
 	waiting    []*waiter
 	held       map[string]int
 	spent      int64 // tokens beyond what was asked for, and not yet told
@@ -45,6 +46,7 @@ type pool struct {
 // waiter is one request that waits.
 type waiter struct {
 	Waiting
+	limits   Limits
 	patience time.Duration
 	until    time.Time // when that is over
 	done     chan struct{}
@@ -64,6 +66,26 @@ func (p *pool) stir() {
 	}
 }
 
+// least returns the strictest limits of all that wait or are held: whoever came with
+// looser ones may not pass by those who came with stricter ones. The pool is locked.
+func (p *pool) least() Limits {
+	if len(p.present) > 0 {
+		p.limits = Limits{}
+		for l := range p.present {
+			p.limits = Least(p.limits, l)
+		}
+	}
+	return p.limits
+}
+
+// gone takes note that a request neither waits nor is held any more. The pool is
+// locked.
+func (p *pool) gone(l Limits) {
+	if p.present[l]--; p.present[l] == 0 {
+		delete(p.present, l)
+	}
+}
+
 // leave takes a request out that has lost its patience, or whose context has
 // ended with a cause. One that was let through meanwhile is returned without an
 // error when nobody has left.
@@ -73,13 +95,14 @@ func (p *pool) leave(w *waiter, cause error) error {
 	if i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
 		p.fresh = true
+		p.gone(w.limits)
 	}
 	p.mu.Unlock()
 	switch {
 	case i < 0 && cause == nil:
 		return w.err
 	case i < 0 && w.err == nil:
-		(&Permit{p, w.Namespace, w.Tokens}).Release(Outcome{NotMade: true})
+		(&Permit{p, w.Namespace, w.Tokens, w.limits}).Release(Outcome{NotMade: true})
 	}
 	if cause != nil {
 		return cause
@@ -141,7 +164,7 @@ func (p *pool) round() time.Duration {
 	for _, w := range asked {
 		ask.Waiting = append(ask.Waiting, w.Waiting)
 	}
-	refused, retryAfter, limits, fresh := p.refused, p.retryAfter, p.limits, p.fresh
+	refused, retryAfter, limits, fresh := p.refused, p.retryAfter, p.least(), p.fresh
 	p.fresh, p.refused, p.retryAfter, p.spent, p.unmade = false, false, 0, 0, 0
 	p.mu.Unlock()
 
@@ -305,6 +328,7 @@ func (p *pool) settle(asked []*waiter, waits []time.Duration) time.Duration {
 		case now.Add(waits[i]).After(w.until) && waits[i] > unknownWait && at >= 0:
 			w.err = &Error{p.name, waits[i]}
 			p.fresh = true
+			p.gone(w.limits)
 		default:
 			next = min(next, max(waits[i], soonest))
 			continue

@@ -91,7 +91,9 @@ func TestTokensAreKeptForNobodyWhoHasLeft(t *testing.T) {
 func TestWhatWasLetThroughAndNeverMadeIsGivenBack(t *testing.T) {
 	for name, release := range map[string]func(p *pool, w *waiter){
 		"it left while it was let through": func(p *pool, w *waiter) { _ = p.leave(w, context.Canceled) },
-		"it was not made":                  func(p *pool, w *waiter) { (&Permit{p, w.Namespace, w.Tokens}).Release(Outcome{NotMade: true}) },
+		"it was not made": func(p *pool, w *waiter) {
+			(&Permit{p, w.Namespace, w.Tokens, w.limits}).Release(Outcome{NotMade: true})
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := &Limiter{Store: &Memory{}, Worker: "w"}

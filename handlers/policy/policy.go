@@ -1,6 +1,6 @@
 // Package policy says what a namespace may do. The grants that a run was admitted
 // with are the upper bound; the policy of the moment is asked again before each
-// request, callback and call about children, so that what is taken away is gone
+// request, callback, redirect and call about children, so that what is taken away is gone
 // at once, for runs under way as well.
 //
 // Without a policy nothing is taken away. With one, whatever it does not name is

@@ -58,12 +58,26 @@ func (r *Routes) denied(route *events.Route) string {
 	return ""
 }
 
+// Address returns a *Denial when a redirect leads a capability to where none of its
+// namespace may. Of the address the denial has the host alone.
+func (p *Policy) Address(namespace, capability string, to *url.URL) error {
+	if p == nil {
+		return nil
+	}
+	if routes := p.rules(namespace).Routes; routes == nil || routes.reaches(to) {
+		return nil
+	}
+	return &Denial{namespace, "route", capability + ", which is led to the host " + to.Host}
+}
+
+func (r *Routes) reaches(to *url.URL) bool { return allows(r.HTTP, strings.ToLower(to.Host)) }
+
 // secretName is how the value of a header names a secret.
 var secretName = regexp.MustCompile(`\$\{([^}]*)\}`)
 
 func (r *Routes) deniedHTTP(route *events.HTTPRoute) string {
 	u, err := url.Parse(route.URL)
-	if err != nil || !allows(r.HTTP, strings.ToLower(u.Host)) {
+	if err != nil || !r.reaches(u) {
 		return "the address " + route.URL
 	}
 	for _, value := range route.Headers {

@@ -6,9 +6,9 @@
 //   - 4xx: it was refused; the beginning of the body says why.
 //   - 5xx, a connection that breaks, an answer that does not come: whether it
 //     took effect is not known. Of a read alone, 5xx is an error like 4xx.
-//   - 3xx: a GET is sent on, at most 5 times, never from https to http, and
-//     without the headers of the request from the first other host on, wherever
-//     that one leads to. No other request is sent on: it might be carried out
+//   - 3xx: a GET is sent on, at most 5 times, never from https to http, only
+//     where the policy of the moment lets its namespace, and without the headers of
+//     the request from the first other host on, wherever that one leads to. No other request is sent on: it might be carried out
 //     twice.
 //   - 412 with the header Agent-Stale-Epoch (handlers.HeaderStaleEpoch): the
 //     endpoint knows a newer epoch of the run, and this worker is stale. A 412
@@ -91,10 +91,10 @@ func (c *Carrier) Carry(ctx context.Context, r *handlers.Request) ([]byte, error
 	ctx, sent := dial.Watch(ctx)
 	request, err := c.request(ctx, r)
 	if err != nil {
-		return nil, &handlers.NotMadeError{Where: "HTTP endpoint of " + r.Capability.Name, Reason: "the request cannot be made", Err: err}
+		return nil, &handlers.NotMadeError{Where: "HTTP endpoint of " + r.Capability.Name, Reason: "the request cannot be made", Err: err, Own: true}
 	}
 	where := request.URL.Host
-	response, err := c.ask(request)
+	response, err := c.ask(request, r.Permit)
 	if err != nil {
 		return nil, failure(where, sent, err)
 	}
@@ -112,7 +112,7 @@ func (c *Carrier) Carry(ctx context.Context, r *handlers.Request) ([]byte, error
 	case response.StatusCode == http.StatusPreconditionFailed && response.Header.Get(handlers.HeaderStaleEpoch) != "" && response.Request.URL.Host == where:
 		return nil, &handlers.ServiceError{Code: handlers.CodeStaleEpoch, Description: beginning(response.Body)}
 	case response.StatusCode >= 400 && response.StatusCode < 500, r.Capability.Effect == events.EffectRead:
-		return nil, &handlers.ServiceError{Code: handlers.OrdinaryCode(strconv.Itoa(response.StatusCode)), Description: beginning(response.Body)}
+		return nil, &handlers.ServiceError{Code: "HTTP " + strconv.Itoa(response.StatusCode), Description: beginning(response.Body)}
 	case response.StatusCode >= 300 && response.StatusCode < 400:
 		return nil, fmt.Errorf("%s answered %d, a redirect, which is followed for a GET only: write the address it leads to in the definition", where, response.StatusCode)
 	}
@@ -130,9 +130,12 @@ func failure(where string, sent *dial.Sent, err error) error {
 		return &handlers.NotMadeError{Where: where, Reason: "no connection was made", Err: err}
 	}
 	var blocked *dial.BlockedError
+	if errors.As(err, &blocked) {
+		err = &redirectError{blocked.Error()} // the first request left: it is one that it led to
+	}
 	var astray *redirectError
-	if errors.As(err, &blocked) || errors.As(err, &astray) {
-		return &handlers.ServiceError{Code: "redirect", Description: err.Error()} // of a GET: nothing else is sent on
+	if errors.As(err, &astray) {
+		return &handlers.DeclinedError{Where: where, Reason: "answered with a redirect that is not followed: " + astray.reason}
 	}
 	return fmt.Errorf("request to %s: %w", where, err)
 }
@@ -214,15 +217,15 @@ func (c *Carrier) secret(name string, to *url.URL) (string, error) {
 // maxRedirects is how many redirects of one GET are followed.
 const maxRedirects = 5
 
-// redirectError reports a redirect that is not followed.
+// redirectError says why a redirect is not followed.
 type redirectError struct{ reason string }
 
-func (e *redirectError) Error() string { return "the redirect was not followed: " + e.reason }
+func (e *redirectError) Error() string { return e.reason }
 
 // ask makes a request, and for a GET those that its redirects lead to. The client
 // of the standard library would follow a redirect only with requests that it may
 // also repeat.
-func (c *Carrier) ask(first *http.Request) (*http.Response, error) {
+func (c *Carrier) ask(first *http.Request, permit func(to *url.URL) error) (*http.Response, error) {
 	request := first
 	astray := false // another host was asked, and chose what comes after it
 	for n := 0; ; n++ {
@@ -239,6 +242,11 @@ func (c *Carrier) ask(first *http.Request) (*http.Response, error) {
 			return nil, &redirectError{fmt.Sprintf("there were more than %d", maxRedirects)}
 		case to.Scheme != "https" && to.Scheme != request.URL.Scheme:
 			return nil, &redirectError{"it leads from https to another scheme"}
+		}
+		if permit != nil {
+			if err := permit(to); err != nil {
+				return nil, &redirectError{err.Error()}
+			}
 		}
 		if request, err = http.NewRequestWithContext(first.Context(), http.MethodGet, to.String(), nil); err != nil {
 			return nil, &redirectError{"its address is malformed"}

@@ -86,7 +86,7 @@ func (s *session) call(ctx context.Context, params *sdk.CallToolParams) (json.Ra
 	case !left, status == http.StatusNotFound:
 		return nil, fmt.Errorf("%w: %w", errGone, err)
 	case status >= 400 && status < 500:
-		return nil, &handlers.ServiceError{Code: handlers.OrdinaryCode(strconv.Itoa(int(status))), Description: "the MCP server's HTTP endpoint refused the request: " + http.StatusText(int(status))}
+		return nil, &handlers.ServiceError{Code: "HTTP " + strconv.Itoa(int(status)), Description: "the MCP server's HTTP endpoint refused the request: " + http.StatusText(int(status))}
 	}
 	return nil, x.why(err)
 }

@@ -82,7 +82,7 @@ func (p *Pool) Close() {
 func (p *Pool) server(name string) (*server, error) {
 	s := p.servers[name]
 	if s == nil {
-		return nil, &handlers.NotMadeError{Where: "MCP server " + name, Reason: "this worker has none of that name: add it to mcp in its configuration"}
+		return nil, &handlers.NotMadeError{Where: "MCP server " + name, Reason: "this worker has none of that name: add it to mcp in its configuration", Own: true}
 	}
 	return s, nil
 }
@@ -180,7 +180,7 @@ func (s *server) standing() (*session, error) {
 }
 
 func (s *server) notMade(reason string, err error) error {
-	return &handlers.NotMadeError{Where: "MCP server " + s.name, Reason: reason, Err: err}
+	return &handlers.NotMadeError{Where: "MCP server " + s.name, Reason: reason, Err: err, Own: err == nil}
 }
 
 // begin begins a session.

@@ -18,8 +18,8 @@ import (
 // a --timeout. A program may first have to be fetched.
 const toolsTimeout = time.Minute
 
-// tools asks an MCP server of the configuration for its tools. It is begun for that
-// alone. The error shows no secret.
+// tools asks an MCP server of the configuration for its tools, and marks them as the
+// configuration says. The server is begun for that alone. The error shows no secret.
 func (a *app) tools(server string) ([]events.Capability, []*mcp.LeftOut, error) {
 	routes, err := host.NewRoutes(a.config, a.logger("text", "warn"), version())
 	if err != nil {
@@ -38,6 +38,9 @@ func (a *app) tools(server string) ([]events.Capability, []*mcp.LeftOut, error) 
 	}
 	if err != nil {
 		return nil, nil, errors.New(a.config.Redactor().Redact(err.Error()))
+	}
+	for i, marks := 0, a.config.MCP[server]; i < len(kept); i++ {
+		kept[i].Egress, kept[i].Untrusted = marks.Egress, marks.Untrusted
 	}
 	return kept, left, nil
 }

@@ -87,7 +87,7 @@ func full() *config.Config {
 		Named:    map[string]config.Secret{"desk": {KeyEnv: "DESK_TOKEN", Hosts: []string{"desk.internal"}, Gone: "DESK_TOKEN is not set"}},
 		MCP: map[string]config.MCPServer{
 			"files":   {Command: []string{"mcp-server-filesystem", "/srv/files"}, Env: map[string]string{"TOKEN": "${desk}"}, Dir: "/srv"},
-			"tickets": {URL: "https://tickets.example/mcp", Headers: map[string]string{"Authorization": "Bearer ${desk}"}},
+			"tickets": {URL: "https://tickets.example/mcp", Headers: map[string]string{"Authorization": "Bearer ${desk}"}, Egress: true, Untrusted: true},
 		},
 		HTTP: config.HTTP{Allow: []string{"desk.internal", "10.0.0.0/8"},
 			Hosts: map[string]config.HTTPHost{"desk.internal": {TLSCA: "desk-ca.crt", TLSCert: "desk.crt", TLSKey: "desk.key"}}},

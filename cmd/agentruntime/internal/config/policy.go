@@ -53,8 +53,10 @@ func ReadPolicy(file string) (*policy.Policy, error) {
 }
 
 // PolicyFile is the policy of a file, as the file is at the moment: it is looked
-// at whenever the policy is asked for, and read again when it has changed. While
-// it cannot be read, or is wrong, the last one that was right stays in force.
+// at whenever the policy is asked for, and read again when it has changed. A change
+// that is not settled may be half written, and half a policy may allow more than
+// the whole one: until it is, while the file cannot be read, and while it is wrong,
+// the last policy that was right stays in force.
 type PolicyFile struct {
 	file string
 	tell func(p *policy.Policy, err error)
@@ -62,6 +64,8 @@ type PolicyFile struct {
 	mu     sync.Mutex
 	policy *policy.Policy
 	seen   os.FileInfo // of the last that was read
+	fresh  os.FileInfo // of a change that is not settled yet
+	since  time.Time   // when that was seen first
 	failed string      // what was told last
 }
 
@@ -75,21 +79,40 @@ func OpenPolicy(file string, tell func(p *policy.Policy, err error)) (*PolicyFil
 	return &PolicyFile{file: file, tell: tell, policy: p}, nil
 }
 
-// settled is how old a change must be before a file is taken to be as it was: one
-// that changes twice within the clock's steps shows one time.
+// settled is how long a file must have stood still before it is read, by its own
+// time or by what was seen of it. It is far more than the steps of a file system's
+// clock, within which two changes show one time.
 const settled = 100 * time.Millisecond
+
+// same reports whether two looks at a file show no change.
+func same(a, b os.FileInfo) bool {
+	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
+
+// stands reports whether a change is settled. A time of the file that lies ahead of
+// this machine's says nothing.
+func (f *PolicyFile) stands(info os.FileInfo) bool {
+	now := time.Now()
+	if !same(info, f.fresh) {
+		f.fresh, f.since = info, now
+	}
+	return now.Sub(info.ModTime()) >= settled || now.Sub(f.since) >= settled
+}
 
 // Policy implements handlers.Policies.
 func (f *PolicyFile) Policy() *policy.Policy {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	info, err := os.Stat(f.file)
-	if err == nil && f.seen != nil && os.SameFile(info, f.seen) && info.Size() == f.seen.Size() && info.ModTime().Equal(f.seen.ModTime()) {
+	if err == nil && (same(info, f.seen) || !f.stands(info)) {
 		return f.policy
 	}
 	var p *policy.Policy
 	if err == nil {
 		p, err = ReadPolicy(f.file)
+		if after, gone := os.Stat(f.file); gone == nil && !same(info, after) {
+			return f.policy // it changed while it was read
+		}
 	}
 	if err != nil {
 		f.seen = nil
@@ -100,10 +123,7 @@ func (f *PolicyFile) Policy() *policy.Policy {
 		return f.policy
 	}
 	changed := f.failed != "" || !reflect.DeepEqual(p, f.policy)
-	f.policy, f.failed = p, ""
-	if f.seen = info; time.Since(info.ModTime()) < settled {
-		f.seen = nil // it is read once more
-	}
+	f.policy, f.failed, f.seen, f.fresh = p, "", info, nil
 	if changed {
 		f.tell(p, nil)
 	}

@@ -34,6 +34,10 @@ type MCPServer struct {
 	Dir     string            `yaml:"dir"`     // that the program runs in; the worker's own
 	URL     string            `yaml:"url"`     // of streamable HTTP
 	Headers map[string]string `yaml:"headers"` // of every request; ${name} is a secret
+
+	// Marks of every tool that is imported from it: the server's own word is none.
+	Egress    bool `yaml:"egress"`    // it lets data out of the system
+	Untrusted bool `yaml:"untrusted"` // what it answers was written by people who are not trusted
 }
 
 // HTTP says where requests of HTTP routes, and those to MCP servers at a URL, may go.
