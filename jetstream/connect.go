@@ -134,8 +134,11 @@ func (c *Config) options(denied *denials) ([]nats.Option, error) {
 	}
 	return append(options,
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if nc.IsClosed() {
+				return // what was denied explains how it ended
+			}
 			// The server tells of denials again when it is asked again.
-			if denied.forget(); !nc.IsClosed() && err != nil {
+			if denied.forget(); err != nil {
 				log.Warn("lost the connection to NATS", "error", err)
 			}
 		}),

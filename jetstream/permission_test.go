@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/jetstream"
@@ -75,6 +76,14 @@ func TestADeniedRequestFailsAtOnceWithWhatIsMissing(t *testing.T) {
 		}
 		if list := conn.Denied(); !slices.ContainsFunc(list, func(e jetstream.PermissionError) bool { return test.want(&e) }) {
 			t.Errorf("%s: remembered is %v", name, list)
+		}
+		// Whoever explains how a connection ended needs it after the end.
+		closed := make(chan bool)
+		conn.NATS().SetClosedHandler(func(*nats.Conn) { close(closed) }) // after the handler of the disconnection
+		conn.Close()
+		<-closed
+		if len(conn.Denied()) == 0 {
+			t.Errorf("%s: nothing is remembered of a connection that was closed", name)
 		}
 	}
 }
