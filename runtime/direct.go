@@ -115,13 +115,23 @@ func (b *toolbox) isDirect(name string) bool {
 func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapability, again bool) (outcome, error) {
 	host := &callbacks{loop: l, call: call.ID}
 	journal, keeps := l.in.Store.(Journal)
-	if again && keeps {
-		if o, err := l.recorded(ctx, journal, call.ID, c); o != nil || err != nil {
-			return *cmp.Or(o, &outcome{}), err
+	made := &Callback{CallID: call.ID, Capability: c.Capability, Input: call.Arguments, Attach: host.attach, Direct: true}
+	var (
+		output json.RawMessage
+		known  bool
+		err    error
+	)
+	if again {
+		// An answer that counted outranks what an attempt took for the outcome.
+		if output, known, err = l.recall(ctx, c, made); !known && err == nil && keeps {
+			if o, err := l.recorded(ctx, journal, call.ID, c); o != nil || err != nil {
+				return *cmp.Or(o, &outcome{}), err
+			}
 		}
 	}
-	made := &Callback{CallID: call.ID, Capability: c.Capability, Input: call.Arguments, Attach: host.attach, Direct: true}
-	output, err := l.callOnce(ctx, c, made, again)
+	if !known && err == nil {
+		output, err = l.callOnce(ctx, c, made, again)
+	}
 	var typed *CallbackError
 	l.untrusted = c.Untrusted && !saysNothing(err)
 	if done := doneOf(0, output, err); keeps && c.Effect != events.EffectRead && !errors.Is(err, ErrWaiting) && !stops(ctx, err) && done.Outcome != events.OutcomeUnknown {
@@ -163,16 +173,21 @@ func (l *loop) recorded(ctx context.Context, journal Journal, callID string, c *
 	return &outcome{kind: kind, text: text}, nil
 }
 
+// recall returns what the backend knows became of a call, if it does.
+func (l *loop) recall(ctx context.Context, c *boundCapability, made *Callback) (output json.RawMessage, known bool, err error) {
+	if r, ok := l.in.Backend.(Recaller); ok {
+		if output, known, err = r.Recall(ctx, made); known || err != nil {
+			output, err = c.checked(output, err)
+		}
+	}
+	return output, known, err
+}
+
 // callOnce makes the call, unless what became of it is known or must stay open. It
 // returns no output when the service says no more than that it is done.
 func (l *loop) callOnce(ctx context.Context, c *boundCapability, made *Callback, again bool) (json.RawMessage, error) {
 	if !again {
 		return c.checked(l.in.Backend.Call(ctx, made))
-	}
-	if r, ok := l.in.Backend.(Recaller); ok {
-		if output, known, err := r.Recall(ctx, made); known || err != nil {
-			return c.checked(output, err)
-		}
 	}
 	made.Again = true
 	if c.Effect.Repeatable() {
