@@ -95,7 +95,7 @@ func TestAnErrorOfTheSecondSendingLeavesTheFirstUnknown(t *testing.T) {
 			}
 			begun(t, w, marking(events.EffectIdempotent), 1)
 			next(t, w, nil)
-			ended(t, w, projector.StateCompleted, events.OutcomeUnknown, 1, "the database is away", "which settled nothing", "!Nothing that it did is unknown")
+			ended(t, w, projector.StateCompleted, events.OutcomeUnknown, 1, "the database is away", "it was sent again with the same key", "!Nothing that it did is unknown")
 		})
 	}
 }

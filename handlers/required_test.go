@@ -121,13 +121,10 @@ func TestAResultThatTheCapabilityCouldNotReturnSettlesNothing(t *testing.T) {
 		worker.Settle()
 		run := parentOf(w, "1")
 		command := func(id, result string) error {
-			e := resolve(id, run, "call_0_0", 0, "done", result)
-			_, err := worker.Dispatcher.Admit(t.Context(), w.Namespace, &e)
-			return err
+			return operate(t, worker, resolve(id, run, "call_0_0", 0, "done", result))
 		}
 		for _, wrong := range []string{`{"nope":1}`, `"A1"`, `null`} {
-			var refused *handlers.Rejection
-			if err := command("r", wrong); !errors.As(err, &refused) || refused.Reason != handlers.RejectInput {
+			if err := command("r", wrong); reasonOf(t, err) != handlers.RejectInput {
 				t.Errorf("direct %t: the result %s: %v", direct, wrong, err)
 			}
 		}
@@ -158,8 +155,9 @@ func TestWhatNoDefinitionIsThereForIsNotHeldAgainstOne(t *testing.T) {
 	worker.Admit()
 	refusedFor(t, w, handlers.RejectSettled)
 	buried := len(w.Buried)
-	w.Send(resolve("r", run, "call_0_0", 0, "done", `{"any":1}`))
-	worker.Admit()
+	if err := operate(t, worker, resolve("r", run, "call_0_0", 0, "done", `{"any":1}`)); err != nil {
+		t.Error(err)
+	}
 	if list := unknownCalls(t, w, worker, run); len(list) != 0 || len(w.Buried) != buried {
 		t.Errorf("listed are %+v; refused are %v", list, w.Buried[buried:])
 	}
