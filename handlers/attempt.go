@@ -223,6 +223,7 @@ func (a *attempt) carryOut(ctx context.Context) error {
 		return a.fail(ctx, events.FailureAborted, err)
 	}
 	pause, invalid := firstRetry, 0
+	overtaken := uint64(0)
 	for {
 		before := revision(a.current())
 		a.store.telling = nil
@@ -265,7 +266,11 @@ func (a *attempt) carryOut(ctx context.Context) error {
 			a.d.Meter.RunParked(a.current().Reason)
 			return nil
 		case reconsider:
-			continue
+			// At the same facts the same decision would be overtaken again.
+			if at := a.store.at.Load(); at != overtaken {
+				overtaken = at
+				continue
+			}
 		case cancelled:
 			return a.stop(ctx)
 		case overdrawn:

@@ -14,6 +14,7 @@ import (
 	"github.com/agentruntime/agentruntime/handlers"
 	"github.com/agentruntime/agentruntime/handlers/handlerstest"
 	"github.com/agentruntime/agentruntime/projector"
+	"github.com/agentruntime/agentruntime/runtime"
 	"github.com/agentruntime/agentruntime/runtime/runtimetest"
 )
 
@@ -113,19 +114,27 @@ func TestAnAnswerOfTheSecondSendingThatDoesNotFitIsKnown(t *testing.T) {
 
 // The result was to tell what had finished, and is not committed.
 func TestWhatFinishedIsToldOfARunThatIsAskedToStopBeforeTheResult(t *testing.T) {
+	seat := func() ([]byte, error) { return []byte(`{"seat":4}`), nil }
+	long, _ := json.Marshal(make([]int, 3000))
+	own, script := runtimetest.Calls(runtimetest.ToolCall("desk_mark", `{}`)), runtimetest.RunJS("desk.mark {}\nreturn")
 	for name, c := range map[string]struct {
 		first   runtimetest.Step
+		answer  func() ([]byte, error)
 		outcome events.Outcome
 		says    string
 	}{
-		"called by the model": {runtimetest.Calls(runtimetest.ToolCall("desk_mark", `{}`)), events.OutcomeOK, `{"seat":4}`},
-		"called by a script":  {runtimetest.RunJS("desk.mark {}\nreturn"), events.OutcomeUnknown, `1. desk.mark: finished with {"seat":4}`},
+		"called by a script":                    {script, seat, events.OutcomeUnknown, `1. desk.mark: finished with {"seat":4}`},
+		"called by the model":                   {own, seat, events.OutcomeOK, `{"seat":4}`},
+		"called by the model, a long answer":    {own, func() ([]byte, error) { return long, nil }, events.OutcomeOK, string(long)},
+		"called by the model, an error":         {own, func() ([]byte, error) { return nil, &handlers.ServiceError{Code: "409", Description: "taken"} }, events.OutcomeError, "desk.mark failed: "},
+		"called by the model, nobody serves it": {own, func() ([]byte, error) { return nil, handlers.ErrNoService }, events.OutcomeSkipped, "desk.mark was not called: "},
+		"called by the model, with a file":      {own, func() ([]byte, error) { return hello("", nil, nil) }, events.OutcomeOK, `{"ok":1}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := inMemory()
 			steps(c.first, runtimetest.Complete(`1`))(w)
 			w.Unheard = true
-			w.Services.Answer = func(string, map[string]string, []byte) ([]byte, error) { return []byte(`{"seat":4}`), nil }
+			w.Services.Answer = func(string, map[string]string, []byte) ([]byte, error) { return c.answer() }
 			other := w.Start(t.Context(), nil)
 			var worker *handlerstest.Worker
 			worker = w.Start(t.Context(), func(a handlerstest.Append) (eventstest.Fault, bool) {
@@ -139,10 +148,25 @@ func TestWhatFinishedIsToldOfARunThatIsAskedToStopBeforeTheResult(t *testing.T) 
 				}
 				return eventstest.None, false
 			})
-			apply(t, worker, marking(events.EffectWrite))
+			v := marking(events.EffectWrite)
+			v.Agent.Events = []string{"call_settled"}
+			apply(t, worker, v)
 			w.Send(handlerstest.Start("1", "tester", "Go."))
 			worker.Settle()
-			ended(t, w, projector.StateCancelled, c.outcome, 0, c.says)
+			r := ended(t, w, projector.StateCancelled, c.outcome, 0)
+			if !strings.HasPrefix(r.Parts[0].Text, c.says) && !strings.Contains(r.Parts[0].Text, "\n"+c.says) {
+				t.Errorf("told %q", r.Parts[0].Text)
+			}
+			if files := len(r.Parts) - 1; files != strings.Count(name, "file") {
+				t.Errorf("%d files", files)
+			}
+			for _, fact := range w.Facts() {
+				if payload, _ := fact.Payload(); payload != nil {
+					if end, ok := payload.(events.RunCancelled); ok && (len(end.Calls) != 1 || end.Calls[0].Outcome != c.outcome) {
+						t.Errorf("the fact says %+v", end.Calls)
+					}
+				}
+			}
 		})
 	}
 }
@@ -221,7 +245,7 @@ func TestTheFileOfACallbackThatWasMadeAgainOutlivesAnotherDeath(t *testing.T) {
 		return eventstest.LostBefore, a.Type == factCommitted
 	})
 	next(t, w, nil)
-	r := ended(t, w, projector.StateCompleted, events.OutcomeUnknown, 0, `finished with {"ok":1}`, "!not stored")
+	r := ended(t, w, projector.StateCompleted, events.OutcomeUnknown, 0, `finished with {"ok":1}`, "!lost")
 	if len(r.Parts) != 2 || r.Parts[1].File == nil || r.Parts[1].File.Name != "a.txt" || len(w.Services.Ledger) != 2 {
 		t.Errorf("parts %+v after %d calls", r.Parts, len(w.Services.Ledger))
 	}
@@ -234,7 +258,7 @@ func TestTheFileOfAnInterruptedScriptIsToldToBeLost(t *testing.T) {
 	w.Services.Answer = hello
 	begun(t, w, agent("desk.draw", "desk.book"), 2)
 	next(t, w, nil)
-	ended(t, w, projector.StateCompleted, events.OutcomeUnknown, 1, `1. desk.draw: finished with {"ok":1}; of its 1 files 1 were not stored`)
+	ended(t, w, projector.StateCompleted, events.OutcomeUnknown, 1, `1. desk.draw: finished with {"ok":1}; of its 1 files 1 were lost`)
 }
 
 func TestAScriptThatChangedNothingIsToldSoWhenItsRunIsCancelled(t *testing.T) {
@@ -306,38 +330,98 @@ func TestAnUnknownThatAScriptGotOverIsListed(t *testing.T) {
 	ended(t, w, projector.StateCompleted, events.OutcomeOK, 1)
 }
 
-// A drain that ends a script in the middle of a callback tells nobody an outcome:
-// what may be made again is.
+// A drain that ends a script in the middle of a callback tells nobody an outcome,
+// whether the request heeds that or not: what may be made again is.
 func TestWhatADrainInterruptsIsMadeAgain(t *testing.T) {
+	for _, heeds := range []bool{true, false} {
+		w := inMemory()
+		steps(runtimetest.RunJS("s"), runtimetest.Complete(`1`))(w)
+		worker := w.Start(t.Context(), nil)
+		worker.Dispatcher.Grace = 50 * time.Millisecond
+		apply(t, worker, marking(events.EffectIdempotent))
+		w.Send(handlerstest.Start("1", "tester", "Go."))
+		worker.Admit()
+		ctx, stop := context.WithCancel(t.Context())
+		over, script := make(chan struct{}), make(chan context.Context, 1)
+		w.Executors.Scripts = map[string]runtimetest.ScriptFunc{"s": func(ctx context.Context, call runtimetest.Callback) (any, error) {
+			script <- ctx
+			told := make(chan struct{})
+			go func() { defer close(told); _, _ = call("desk.mark", json.RawMessage(`{}`)) }()
+			<-ctx.Done()
+			if heeds {
+				<-told
+			}
+			return nil, ctx.Err()
+		}}
+		w.Services.Answer = func(string, map[string]string, []byte) ([]byte, error) {
+			if len(w.Services.Ledger) > 1 {
+				return []byte(`1`), nil
+			}
+			stop()
+			if heeds {
+				ended := <-script
+				<-ended.Done()
+				return nil, context.Cause(ended)
+			}
+			<-over
+			return []byte(`1`), nil
+		}
+		worker.React()
+		err := worker.Dispatcher.Run(ctx, t.Context(), worker.Queue(ctx))
+		close(over)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Start(t.Context(), nil).Settle()
+		ended(t, w, projector.StateCompleted, events.OutcomeUnknown, 0, "was sent again with the same key and finished with 1")
+	}
+}
+
+// What is made again may attach as much as the call might have.
+func TestWhatIsMadeAgainAttachesNoMoreThanOneCallMay(t *testing.T) {
 	w := inMemory()
 	steps(runtimetest.RunJS("s"), runtimetest.Complete(`1`))(w)
+	both, release := make(chan bool, 2), make(chan bool)
+	w.Executors.Scripts = map[string]runtimetest.ScriptFunc{"s": func(_ context.Context, call runtimetest.Callback) (any, error) {
+		for range 2 {
+			go call("desk.mark", json.RawMessage(`{}`))
+		}
+		<-both
+		<-both
+		return nil, errors.New("the executor's pipe broke")
+	}}
+	w.Services.Answer = func(_ string, h map[string]string, _ []byte) ([]byte, error) {
+		if h[handlers.HeaderEpoch] == "1" {
+			both <- true
+			<-release
+			return []byte(`1`), nil
+		}
+		files := make([]string, runtime.MaxAttachments/2+2)
+		for i := range files {
+			files[i] = fmt.Sprintf(`{"name":"%s-%d.txt","data":"aGVsbG8="}`, h[handlers.HeaderIndex], i)
+		}
+		return []byte(`{"ok":1,"$attachments":[` + strings.Join(files, ",") + `]}`), nil
+	}
 	worker := w.Start(t.Context(), nil)
-	worker.Dispatcher.Grace = 50 * time.Millisecond
 	apply(t, worker, marking(events.EffectIdempotent))
 	w.Send(handlerstest.Start("1", "tester", "Go."))
-	worker.Admit()
-	ctx, stop := context.WithCancel(t.Context())
-	over := make(chan struct{})
-	w.Executors.Scripts = map[string]runtimetest.ScriptFunc{"s": func(ctx context.Context, call runtimetest.Callback) (any, error) {
-		go call("desk.mark", json.RawMessage(`{}`))
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}}
+	worker.Settle()
+	close(release)
+	r := ended(t, w, projector.StateCompleted, events.OutcomeUnknown, 0, "a call attaches at most")
+	if n := len(r.Parts) - 1; n > runtime.MaxAttachments {
+		t.Errorf("the result has %d files", n)
+	}
+}
+
+func TestAFileThatCameTwiceIsNotLost(t *testing.T) {
+	w := inMemory()
+	steps(runtimetest.RunJS("desk.mark {}\nreturn"), runtimetest.Complete(`1`))(w)
 	w.Services.Answer = func(string, map[string]string, []byte) ([]byte, error) {
-		if len(w.Services.Ledger) == 1 {
-			stop()
-			<-over
-		}
-		return []byte(`1`), nil
+		return []byte(`{"ok":1,"$attachments":[{"name":"a.txt","data":"aGVsbG8="},{"name":"a.txt","data":"aGVsbG8="}]}`), nil
 	}
-	worker.React()
-	err := worker.Dispatcher.Run(ctx, t.Context(), worker.Queue(ctx))
-	close(over)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Start(t.Context(), nil).Settle()
-	ended(t, w, projector.StateCompleted, events.OutcomeUnknown, 0, "was sent again with the same key and finished with 1")
+	begun(t, w, marking(events.EffectIdempotent), 1)
+	next(t, w, nil)
+	ended(t, w, projector.StateCompleted, events.OutcomeUnknown, 0, `finished with {"ok":1}`, "!lost")
 }
 
 // What a service says that a callback returned is checked like what it returns.

@@ -189,7 +189,7 @@ func (r *Run) Closing() []events.ClosedCall {
 	}
 	var list []events.ClosedCall
 	for _, call := range c.Calls {
-		closed := events.ClosedCall{ID: call.ID, Name: call.Name, Outcome: events.OutcomeUnknown}
+		closed := events.ClosedCall{ID: call.ID, Name: call.Name}
 		switch {
 		case call.State == events.CallSettled:
 			continue
@@ -197,6 +197,8 @@ func (r *Run) Closing() []events.ClosedCall {
 			closed.Outcome = events.OutcomeSkipped
 		case r.answered(call.ID):
 			closed.Outcome = outcomeOf(r.Answer)
+		default:
+			closed.Outcome = r.interrupted(&call).Parts[0].Result.Outcome
 		}
 		list = append(list, closed)
 	}
@@ -259,8 +261,11 @@ func (r *Run) interrupted(call *events.Call) events.Message {
 // TellDirect returns the outcome of a call that the model made itself and whose
 // result could not be committed, and what it is told of it.
 func TellDirect(c *Callback) (events.Outcome, string) {
-	if c.Done.Outcome == events.OutcomeOK && len(c.Done.Result) > 0 && c.Done.Attached == 0 {
-		return events.OutcomeOK, string(c.Done.Result)
+	switch d := c.Done; {
+	case d.Outcome != events.OutcomeOK:
+		return d.Outcome, d.Text
+	case len(d.Result) > 0 && d.Attached == len(d.Files):
+		return d.Outcome, string(d.Result)
 	}
 	return c.Done.Outcome, c.tell()
 }
@@ -290,7 +295,7 @@ func (c *Callback) tell() string {
 			how += " with " + oneLine(string(d.Result))
 		}
 		if d.Attached > len(d.Files) {
-			how += fmt.Sprintf("; of its %d files %d were not stored", d.Attached, d.Attached-len(d.Files))
+			how += fmt.Sprintf("; of its %d files %d were lost", d.Attached, d.Attached-len(d.Files))
 		}
 		return how
 	case events.OutcomeSkipped:

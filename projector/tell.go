@@ -36,7 +36,7 @@ func TellCallbacks(list []Callback, most int) string {
 		order[i] = c
 		what := c.tell()
 		if results -= len(what); results < 0 {
-			if what = cutTo(what, briefly); c.Done != nil && c.Done.Outcome == events.OutcomeOK {
+			if what = cutTo(what, briefly); c.Done != nil && len(c.Done.Result)+c.Done.Size > 0 {
 				what = "finished; its result is left out here"
 			}
 			rest -= len(what)

@@ -58,9 +58,26 @@ func RedactAttachment(r Redactor, name, mediaType string, data []byte) []byte {
 	return redactData(r, MediaType(mediaType, name, data), data)
 }
 
-// attach takes a file for the result of the call. What was taken stays,
-// whatever becomes of the script.
-func (h *callbacks) attach(a Attachment) error {
+// taken is a file that was taken, and the index of the callback that it came with.
+type taken struct {
+	Attachment
+	from int
+}
+
+// byScript is the index of a file that no callback came with.
+const byScript = -1
+
+// attach takes a file of the script, or of the one call, itself.
+func (h *callbacks) attach(a Attachment) error { return h.take(byScript, a) }
+
+// attacher takes the files that one callback's answer comes with.
+func (h *callbacks) attacher(index int) func(Attachment) error {
+	return func(a Attachment) error { return h.take(index, a) }
+}
+
+// take takes a file for the result of the call. What was taken stays, whatever
+// becomes of the script.
+func (h *callbacks) take(from int, a Attachment) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	total := len(a.Data)
@@ -77,30 +94,29 @@ func (h *callbacks) attach(a Attachment) error {
 	case total > MaxAttachmentBytes:
 		return fmt.Errorf("the files of a call have at most %d bytes together", MaxAttachmentBytes)
 	}
-	h.attached = append(h.attached, a)
+	h.attached = append(h.attached, taken{a, from})
 	return nil
 }
 
-// attacher takes the files that one callback's answer comes with.
-func (h *callbacks) attacher(index int) func(Attachment) error {
-	return func(a Attachment) error {
-		err := h.attach(a)
-		if err == nil {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			if h.files == nil {
-				h.files = make(map[int]int)
-			}
-			h.files[index]++
+// came returns the files that came with a callback.
+func (h *callbacks) came(from int) (list []taken) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.attached {
+		if t.from == from {
+			list = append(list, t)
 		}
-		return err
 	}
+	return list
 }
 
 // keepFiles stores what the callbacks of a call attached, before the result that
 // refers to it is committed.
 func (l *loop) keepFiles(ctx context.Context, h *callbacks) error {
-	parts, err := l.store(ctx, h)
+	h.mu.Lock()
+	attached := slices.Clone(h.attached)
+	h.mu.Unlock()
+	parts, err := l.store(ctx, h.call, attached)
 	if err == nil && len(parts) > 0 {
 		l.keep(h.call, parts)
 	}
@@ -117,16 +133,13 @@ func (l *loop) keep(call string, parts []events.Part) {
 
 // store stores what was attached, redacted where it is text, and returns the file
 // parts. A crash before these are committed leaves objects that nothing refers to.
-func (l *loop) store(ctx context.Context, h *callbacks) (parts []events.Part, err error) {
-	h.mu.Lock()
-	attached := slices.Clone(h.attached)
-	h.mu.Unlock()
+func (l *loop) store(ctx context.Context, call string, attached []taken) (parts []events.Part, err error) {
 	for _, a := range attached {
 		mediaType := MediaType(a.MediaType, a.Name, a.Data)
 		data := redactData(l.in.Redactor, mediaType, a.Data)
 		ref, err := l.in.Files.Put(ctx, data)
 		if err != nil {
-			return nil, fmt.Errorf("store the file %q that call %s attached: %w", fileName(l.in.Redactor.Redact(a.Name)), h.call, err)
+			return nil, fmt.Errorf("store the file %q that call %s attached: %w", fileName(l.in.Redactor.Redact(a.Name)), call, err)
 		}
 		part := NewFile(l.in.Redactor, ref, a.Name, mediaType, data)
 		if !slices.ContainsFunc(parts, func(p events.Part) bool { return *p.File == *part.File }) {

@@ -51,8 +51,7 @@ type callbacks struct {
 	ended bool
 	fatal error
 
-	attached []Attachment
-	files    map[int]int // how many of them came with a callback
+	attached []taken
 
 	untrusted bool     // it was answered what is not to be trusted
 	denials   []string // what it was told of what it may not
@@ -106,7 +105,7 @@ func (h *callbacks) serve(ctx context.Context, binding string, input json.RawMes
 	output, err := h.loop.in.Backend.Call(ctx, callback)
 	output, err = capability.checked(output, err)
 	h.noteAnswer(capability.Capability, err)
-	h.end(made.Index, output, err)
+	h.end(ctx, made.Index, output, err)
 	return output, err
 }
 
@@ -165,24 +164,27 @@ func (h *callbacks) over() error {
 	return nil
 }
 
-func (h *callbacks) end(index int, output json.RawMessage, err error) {
+// end notes what became of a callback. One that ended without an answer because its
+// script did is as open as one that is under way: nobody was told of it.
+func (h *callbacks) end(ctx context.Context, index int, output json.RawMessage, err error) {
 	var fatal FatalToolError
 	if errors.As(err, &fatal) {
 		h.abort(err)
 		return
 	}
 	done := doneOf(index, output, err)
+	if ctx.Err() != nil && done.Outcome == events.OutcomeUnknown {
+		return
+	}
+	done.Attached = len(h.came(index))
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.ended {
-		h.mu.Unlock()
 		return // what became of it was told without it
 	}
-	done.Attached = h.files[index]
 	h.note(done)
-	changes := h.kept.Callbacks[index].Changes()
-	h.mu.Unlock()
 	if h.journal != nil {
-		h.journal.outcome(done, changes)
+		h.journal.outcome(done, h.kept.Callbacks[index].Changes())
 	}
 }
 

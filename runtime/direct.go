@@ -134,8 +134,12 @@ func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapabi
 	}
 	var typed *CallbackError
 	l.untrusted = c.Untrusted && !saysNothing(err)
-	if done := doneOf(0, output, err); keeps && c.Effect != events.EffectRead && !errors.Is(err, ErrWaiting) && !stops(ctx, err) && done.Outcome != events.OutcomeUnknown {
-		done.Attached = len(host.attached)
+	done := doneOf(0, output, err)
+	if err == nil && len(output) <= maxDirectResult {
+		done.Result, done.Text, done.Size = output, "", 0
+	}
+	done.Attached = len(host.came(byScript))
+	if keeps && c.Effect != events.EffectRead && !errors.Is(err, ErrWaiting) && !stops(ctx, err) && done.Outcome != events.OutcomeUnknown {
 		l.untold = func(ctx context.Context) error {
 			return journal.RecordCallbacks(ctx, &events.CallbacksRecorded{CallID: call.ID, Done: []events.CallbackDone{done}})
 		}
@@ -152,11 +156,19 @@ func (l *loop) direct(ctx context.Context, call *events.ToolCall, c *boundCapabi
 	if err := l.keepFiles(ctx, host); err != nil {
 		return outcome{}, err
 	}
+	for _, p := range l.attached[call.ID] {
+		done.Files = append(done.Files, *p.File)
+	}
+	done.Attached = len(done.Files)
 	if len(output) == 0 {
 		return outcome{kind: events.OutcomeOK, text: c.Name + " says that the call was carried out, and tells no result."}, nil
 	}
 	return outcome{kind: events.OutcomeOK, text: string(output)}, nil
 }
+
+// maxDirectResult is the largest result of a call by the model itself that is
+// recorded whole when the call's result is not committed, in bytes.
+const maxDirectResult = 64 << 10
 
 // recorded returns the outcome of a call that an earlier attempt came to know and
 // could not commit the result of, or nil.
@@ -167,6 +179,9 @@ func (l *loop) recorded(ctx context.Context, journal Journal, callID string, c *
 	}
 	if len(list) != 1 || list[0].Done == nil || list[0].Done.Outcome == events.OutcomeUnknown {
 		return nil, nil
+	}
+	if parts := projector.FilesOf(list); len(parts) > 0 {
+		l.keep(callID, parts)
 	}
 	kind, text := projector.TellDirect(&list[0])
 	l.untrusted = c.Untrusted

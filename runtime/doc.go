@@ -39,8 +39,9 @@
 // goes on. What had finished is recorded although the attempt is to end.
 //
 // This costs at most one append for each callback, and nothing once the call has
-// its result: what is not recorded then, the result tells, and if the result is
-// not committed after all, one more record. After a crash the model is told what
+// its result: what is not recorded then, the result tells. One more record is made
+// before files are stored, which takes a while, and when the result is not
+// committed after all. After a crash the model is told what
 // finished, with results, and what is not known. Before that, whatever can be
 // found out without the script is: a callback that is idempotent is sent again
 // with the same key, the service of a write that has a status is asked, and both

@@ -67,6 +67,7 @@ const scriptLost = "Unknown outcome. The worker that ran this script stopped bef
 func (l *loop) resolve(ctx context.Context, journal Journal, callID string, list []projector.Callback) error {
 	var (
 		wait   sync.WaitGroup
+		host   = &callbacks{loop: l, call: callID} // of all: what a call may attach, they may together
 		slots  = make(chan struct{}, l.scriptConcurrency())
 		failed = make([]error, len(list))
 		found  = make([]*events.CallbackDone, len(list))
@@ -76,7 +77,7 @@ func (l *loop) resolve(ctx context.Context, journal Journal, callID string, list
 			slots <- struct{}{}
 			wait.Go(func() {
 				defer func() { <-slots }()
-				found[i], failed[i] = l.findOut(ctx, callID, c)
+				found[i], failed[i] = l.findOut(ctx, host, c)
 			})
 		}
 	}
@@ -129,13 +130,12 @@ func (l *loop) callAgain(ctx context.Context, c *Callback) (json.RawMessage, err
 // was tried to find out, or nil when it could not be tried. An error stops the
 // attempt. A callback whose script was told that nobody knows is not sent again:
 // the script may have acted on that, and taken back what it did.
-func (l *loop) findOut(ctx context.Context, callID string, c *projector.Callback) (*events.CallbackDone, error) {
+func (l *loop) findOut(ctx context.Context, host *callbacks, c *projector.Callback) (*events.CallbackDone, error) {
 	capability, ok := l.box.capabilities[c.Capability]
 	if !ok {
 		return nil, nil
 	}
-	host := &callbacks{loop: l, call: callID}
-	callback := &Callback{CallID: callID, Index: c.Index, Capability: capability.Capability, Input: c.Input, Again: true, Attach: host.attacher(c.Index), MayHaveRead: l.untrusted}
+	callback := &Callback{CallID: host.call, Index: c.Index, Capability: capability.Capability, Input: c.Input, Again: true, Attach: host.attacher(c.Index), MayHaveRead: l.untrusted}
 	if c.Effect == events.EffectIdempotent && len(c.Input) > 0 && c.Done == nil {
 		output, err := capability.checked(l.callAgain(ctx, callback))
 		if stops(ctx, err) {
@@ -146,14 +146,14 @@ func (l *loop) findOut(ctx context.Context, callID string, c *projector.Callback
 			return &done, nil
 		}
 		// Before the record: whoever finds an outcome in it asks for no files again.
-		parts, err := l.store(ctx, host)
+		parts, err := l.store(ctx, host.call, host.came(c.Index))
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range parts {
 			done.Files = append(done.Files, *p.File)
 		}
-		done.Attached, done.Resolved = host.files[c.Index], events.ResolvedAgain
+		done.Attached, done.Resolved = len(done.Files), events.ResolvedAgain
 		return &done, nil
 	}
 	state, output, said, err := l.inquire(ctx, capability, callback)

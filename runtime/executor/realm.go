@@ -291,7 +291,9 @@ func (r *realm) reportRejections(main *goja.Promise, last *frame) *frame {
 // explain returns the message of what was thrown, and its line. Reading it may
 // run code of the script, which may throw again.
 func (r *realm) explain(v goja.Value) (text string, line int) {
-	text = r.display(v)
+	if text = r.display(v); strings.TrimSpace(text) == "" {
+		text = "what was thrown has no text"
+	}
 	object, ok := v.(*goja.Object)
 	if !ok {
 		return text, 0

@@ -279,3 +279,15 @@ func TestScriptsRunTogether(t *testing.T) {
 		}
 	}
 }
+
+// A model cannot act on an error that says nothing.
+func TestWhatIsThrownIsNeverToldAsNothing(t *testing.T) {
+	f := newFactory(t, nil)
+	for _, code := range []string{"throw ''", "throw ' '", "throw Symbol()", "const e = new Error(); e.name = ''; throw e", "Promise.reject(''); return 1", "throw {toString() { return '' }}", "throw new String('')"} {
+		_, err := execute(t, f, executor.Script{Code: code})
+		var failed *executor.Error
+		if !errors.As(err, &failed) || strings.TrimSpace(failed.Message) == "" || strings.HasSuffix(failed.Message, ": ") {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
