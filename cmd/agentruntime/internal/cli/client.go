@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,18 +17,29 @@ import (
 	"github.com/agentruntime/agentruntime/jetstream"
 )
 
-// checkFiles refuses a credentials file that cannot be read, before a server is
-// asked for.
+// checkFiles refuses credentials that cannot be used, before a server is asked for.
 func (a *app) checkFiles() error {
-	for _, file := range []string{a.config.NATS.Creds, a.config.NATS.NKey, a.config.NATS.TLSCert, a.config.NATS.TLSKey, a.config.NATS.TLSCA} {
-		if file == "" {
+	n := &a.config.NATS
+	for _, c := range []struct{ file, what, holds string }{
+		{n.Creds, "a credentials file of NATS", "-----BEGIN USER NKEY SEED-----"}, {n.NKey, "the seed of a user's NKey", "SU"},
+		{n.TLSCert, "a certificate in PEM", "-----BEGIN CERTIFICATE-----"}, {n.TLSKey, "a private key in PEM", "-----BEGIN "}, {n.TLSCA, "certificates in PEM", "-----BEGIN CERTIFICATE-----"},
+	} {
+		if c.file == "" {
 			continue
 		}
-		f, err := os.Open(file)
+		data, err := os.ReadFile(c.file)
 		if err != nil {
 			return usage(fmt.Errorf("read credentials: %w", err))
 		}
-		_ = f.Close() // it was only opened
+		if !bytes.Contains(data, []byte(c.holds)) {
+			return usage(fmt.Errorf("read credentials: %s is not %s", c.file, c.what))
+		}
+	}
+	if n.TLSCert == "" && n.TLSKey == "" {
+		return nil
+	}
+	if _, err := tls.LoadX509KeyPair(n.TLSCert, n.TLSKey); err != nil {
+		return usage(fmt.Errorf("read credentials: the client's certificate needs both --tlscert and --tlskey, which belong together: %w", err))
 	}
 	return nil
 }

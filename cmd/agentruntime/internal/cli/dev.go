@@ -65,7 +65,7 @@ func (a *app) devData(f *devFlags) (string, error) {
 
 func (a *app) dev(f *devFlags) error {
 	a.stays = true
-	if err := a.checkKeyFiles(); err != nil {
+	if err := a.checkWorker(); err != nil {
 		return err
 	}
 	read := f.fingerprint()

@@ -10,7 +10,7 @@ import (
 	"github.com/agentruntime/agentruntime/jetstream"
 )
 
-// secretDiagnoses tell which secrets of routes are there, as a worker with this
+// secretDiagnoses tell which secrets and files of routes are there, as a worker with this
 // configuration and environment has them.
 func (a *app) secretDiagnoses() []diagnosis {
 	var list []diagnosis
@@ -43,6 +43,13 @@ func (a *app) keyDiagnoses() []diagnosis {
 			if k.Key == "" && k.KeyEnv != "" { // the environment of a worker elsewhere cannot be seen
 				d.Verdict = jetstream.Unverifiable
 			}
+		}
+		list = append(list, d)
+	}
+	if hosts := slices.Sorted(maps.Keys(a.config.HTTP.Hosts)); len(hosts) > 0 {
+		d := diagnosis{"TLS with hosts of routes on this machine", jetstream.Right, "its files are there, for " + strings.Join(hosts, ", ")}
+		if _, err := a.config.HTTP.TLS(); err != nil {
+			d.Verdict, d.Detail = jetstream.Wrong, oneLine(err.Error())
 		}
 		list = append(list, d)
 	}

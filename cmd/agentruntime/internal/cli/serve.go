@@ -63,7 +63,7 @@ func (a *app) serve(data, metrics, scripts string) error {
 	if err := a.checkFiles(); err != nil {
 		return err
 	}
-	if err := a.checkKeyFiles(); err != nil {
+	if err := a.checkWorker(); err != nil {
 		return err
 	}
 	logger := a.logger("json", "info")

@@ -53,9 +53,21 @@ func (a *app) logger(format, level string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.err, o))
 }
 
-// checkKeyFiles refuses to work with a key file that was configured and holds no
-// key. A variable that is not set concerns only the runs that need it.
-func (a *app) checkKeyFiles() error {
+// checkWorker refuses a configuration that no worker can work with, before anything
+// is connected or started: a policy, a file of TLS or an encryption key that cannot
+// be read, or a key file that holds no key. A variable of a provider or a secret that
+// is not set concerns only the runs that need it.
+func (a *app) checkWorker() error {
+	_, err := a.config.WrappingKeys()
+	if err == nil {
+		_, err = a.config.HTTP.TLS()
+	}
+	if err == nil && a.config.Policy != "" {
+		_, err = config.ReadPolicy(a.config.Policy)
+	}
+	if err != nil {
+		return usage(err)
+	}
 	for _, name := range slices.Sorted(maps.Keys(a.config.Providers)) {
 		if p := a.config.Providers[name]; p.KeyFile != "" && p.Key == "" {
 			return usage(&config.Error{Source: "providers." + name + ".key_file", Reason: p.KeyGone})

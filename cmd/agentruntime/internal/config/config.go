@@ -321,6 +321,9 @@ func (n *NATS) check() error {
 			return &Error{"nats.server", "must be URLs separated by commas, such as nats://127.0.0.1:4222"}
 		}
 	}
+	if n.InboxPrefix != "" && (strings.ContainsAny(n.InboxPrefix, " \t\r\n*>") || slices.Contains(strings.Split(n.InboxPrefix, "."), "")) {
+		return &Error{"nats.inbox_prefix", "must be words joined by dots, such as _INBOX.team, without wildcards"}
+	}
 	return nil
 }
 

@@ -355,7 +355,7 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 		"mcp: { files: { url: 'http://a', headers: { A: '${b}' } } }": "mcp.files.headers.A",
 	} {
 		_, err := config.Read(write(t, text), environment{}.get)
-		refused(t, err, source, source+": must name a secret that there is; secrets has no b")
+		refused(t, err, source, source+": must name a secret that there is: secrets has none of that name")
 	}
 	for _, text := range []string{
 		"layout: { shards: 64, replicas: 5 }", "layout: { shards: 1, replicas: 1 }", "worker: { lease: 2s }",

@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -131,7 +132,7 @@ func (c *Config) checkServer(at, name string, s MCPServer) error {
 		for _, key := range slices.Sorted(maps.Keys(of.values)) {
 			if _, err := handlers.ExpandSecrets(of.values[key], func(name string) (string, error) {
 				if _, known := c.Named[name]; !known {
-					return "", fmt.Errorf("must name a secret that there is; secrets has no %s", name)
+					return "", errors.New("must name a secret that there is: secrets has none of that name")
 				}
 				return "", nil
 			}); err != nil {

@@ -107,8 +107,13 @@ func decode(data []byte) (root, more *yaml.Node, err error) {
 
 var parserPrefix = regexp.MustCompile(`^yaml: (line \d+: )?`)
 
-// problemOf returns what the parser says, without the line: see breakLine.
-func problemOf(err error) string { return parserPrefix.ReplaceAllString(err.Error(), "") }
+var unknownAnchor = regexp.MustCompile(`unknown anchor '.*' referenced`)
+
+// problemOf returns what the parser says, without the line: see breakLine. It
+// repeats no value, which may be a secret.
+func problemOf(err error) string {
+	return unknownAnchor.ReplaceAllString(parserPrefix.ReplaceAllString(err.Error(), ""), "anchors and aliases are not supported: quote a value that begins with * to make it a string")
+}
 
 // breakLine returns the first line with which the parser already says the same,
 // whether the file then ends or goes on.
@@ -156,7 +161,7 @@ func (d *document) convert(y *yaml.Node, n *node, depth int) {
 	case y.Kind == yaml.AliasNode || y.Anchor != "":
 		d.refuse(n, "anchors and aliases are not supported: write the value again where it is needed")
 	case y.Style&yaml.TaggedStyle != 0:
-		d.refuse(n, "the tag %s is not supported: quote a value to make it a string", cut(y.Tag, maxNameBytes))
+		d.refuse(n, "tags are not supported: quote a value that begins with ! to make it a string")
 	case depth > maxDepth:
 		d.refuse(n, "is nested more than %d deep", maxDepth)
 	case y.Kind == yaml.MappingNode:
