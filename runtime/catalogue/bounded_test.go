@@ -41,12 +41,12 @@ func hostile() map[string]string {
 		return `{"$ref":"#/$defs/` + b.String() + `"}`
 	}
 	return map[string]string{
-		"many names are required":            `{"required":[` + list(20_000, numbered(`"property%d"`)) + `]}`,
-		"many are required and described":    `{"properties":{` + list(5000, numbered(`"p%d":true`)) + `},"required":[` + list(20_000, numbered(`"p%d"`)) + `]}`,
-		"many properties":                    `{"properties":{` + list(2000, numbered(`"p%d":{"description":"`+strings.Repeat("é ", 30)+`"}`)) + `}}`,
-		"many references to one":             `{"allOf":[` + list(2000, numbered(`{"properties":{"p%d":{"$ref":"#/$defs/a"}}}`)) + `],"$defs":{"a":{"required":[` + list(10_000, numbered(`"p%d"`)) + `]}}}`,
-		"one reference written in many ways": `{"anyOf":[` + list(2000, percent) + `],"$defs":{"abcdefghijklm":{"required":[` + list(10_000, numbered(`"p%d"`)) + `]}}}`,
-		"many references of one name":        `{"anyOf":[` + list(2000, numbered(`{"$ref":"#/$defs/%d/properties/a"}`)) + `],"$defs":{` + list(2000, numbered(`"%d":{"properties":{"a":{"type":"string"}}}`)) + `}}`,
+		"many names are required":            `{"type":"object","required":[` + list(20_000, numbered(`"property%d"`)) + `]}`,
+		"many are required and described":    `{"type":"object","properties":{` + list(5000, numbered(`"p%d":true`)) + `},"required":[` + list(20_000, numbered(`"p%d"`)) + `]}`,
+		"many properties":                    `{"type":"object","properties":{` + list(2000, numbered(`"p%d":{"description":"`+strings.Repeat("é ", 30)+`"}`)) + `}}`,
+		"many references to one":             `{"allOf":[` + list(2000, numbered(`{"type":"object","properties":{"p%d":{"$ref":"#/$defs/a"}}}`)) + `],"$defs":{"a":{"type":"object","required":[` + list(10_000, numbered(`"p%d"`)) + `]}}}`,
+		"one reference written in many ways": `{"anyOf":[` + list(2000, percent) + `],"$defs":{"abcdefghijklm":{"type":"object","required":[` + list(10_000, numbered(`"p%d"`)) + `]}}}`,
+		"many references of one name":        `{"anyOf":[` + list(2000, numbered(`{"$ref":"#/$defs/%d/properties/a"}`)) + `],"$defs":{` + list(2000, numbered(`"%d":{"type":"object","properties":{"a":{"type":"string"}}}`)) + `}}`,
 		"many definitions of long names":     `{"anyOf":[` + list(2000, numbered(`{"$ref":"#/$defs/`+strings.Repeat("n", 100)+`%d"}`)) + `],"$defs":{` + list(2000, numbered(`"`+strings.Repeat("n", 100)+`%d":{"type":"string"}`)) + `}}`,
 		"many alternatives":                  `{"anyOf":[` + list(4000, numbered(`{"const":%d}`)) + `]}`,
 		"many alternatives that are alike":   `{"anyOf":[` + list(4000, func(int) string { return `{"const":1}` }) + `]}`,
@@ -58,14 +58,14 @@ func hostile() map[string]string {
 		"a constant with a long name":        `{"const":{"` + long + `":1}}`,
 		"long values of an enum":             `{"enum":[` + list(60, numbered(`"%d`+strings.Repeat("y", 395)+`"`)) + `]}`,
 		"an enum of values that are escaped": `{"enum":["` + escaped + `","` + strings.Repeat(`\u0001`, 80) + `"]}`,
-		"a property of a long name":          `{"properties":{"` + long + `":{"type":"string"},"b":true},"required":["` + long + `"],"additionalProperties":false}`,
-		"a property of an escaped name":      `{"properties":{"` + strings.Repeat(`\u0001`, 150) + `":true}}`,
+		"a property of a long name":          `{"type":"object","properties":{"` + long + `":{"type":"string"},"b":true},"required":["` + long + `"],"additionalProperties":false}`,
+		"a property of an escaped name":      `{"type":"object","properties":{"` + strings.Repeat(`\u0001`, 150) + `":true}}`,
 		"a definition of a long name":        `{"$ref":"#/$defs/` + long + `","$defs":{"` + long + `":{"type":"string"}}}`,
-		"a long description and default":     `{"properties":{"a":{"description":"` + long + `","default":"` + escaped + `"}},"description":"` + strings.Repeat("*/", 100_000) + `","title":"` + long + `"}`,
-		"every keyword at its longest":       `{"properties":{` + list(300, numbered(`"p%d":{"format":"`+strings.Repeat(`\u0001`, 200)+`","default":"`+strings.Repeat("*/", 200)+`","minimum":1e`+`300,"maximum":`+strings.Repeat("9", 900)+`,"exclusiveMinimum":`+strings.Repeat("8", 900)+`}`)) + `}}`,
-		"depth":                              strings.Repeat(`{"items":`, 100) + `{"type":["object","null"],"properties":{"a":true}}` + strings.Repeat(`}`, 100),
+		"a long description and default":     `{"type":"object","properties":{"a":{"description":"` + long + `","default":"` + escaped + `"}},"description":"` + strings.Repeat("*/", 100_000) + `","title":"` + long + `"}`,
+		"every keyword at its longest":       `{"type":"object","properties":{` + list(300, numbered(`"p%d":{"format":"`+strings.Repeat(`\u0001`, 200)+`","default":"`+strings.Repeat("*/", 200)+`","minimum":1e`+`300,"maximum":`+strings.Repeat("9", 900)+`,"exclusiveMinimum":`+strings.Repeat("8", 900)+`}`)) + `}}`,
+		"depth":                              strings.Repeat(`{"type":"array","items":`, 100) + `{"type":["object","null"],"properties":{"a":true}}` + strings.Repeat(`}`, 100),
 		"depth of references": `{"$ref":"#/$defs/0","$defs":{` + list(2000, func(i int) string {
-			return fmt.Sprintf(`"%d":{"properties":{"a":{"properties":{"b":{"$ref":"#/$defs/%d"}}}}}`, i, (i+1)%2000)
+			return fmt.Sprintf(`"%d":{"type":"object","properties":{"a":{"type":"object","properties":{"b":{"$ref":"#/$defs/%d"}}}}}`, i, (i+1)%2000)
 		}) + `}}`,
 	}
 }

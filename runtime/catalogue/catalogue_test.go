@@ -180,11 +180,11 @@ func TestADeclarationIsBounded(t *testing.T) {
 	for i := range 3000 {
 		wide[fmt.Sprintf("property%d", i)] = map[string]any{"type": "string", "description": strings.Repeat("é ", 500)}
 	}
-	wideDoc, err := json.Marshal(map[string]any{"properties": wide})
+	wideDoc, err := json.Marshal(map[string]any{"type": "object", "properties": wide})
 	if err != nil {
 		t.Fatal(err)
 	}
-	deep := json.RawMessage(strings.Repeat(`{"properties":{"a":`, 100) + `{}` + strings.Repeat(`}}`, 100))
+	deep := json.RawMessage(strings.Repeat(`{"type":"object","properties":{"a":`, 100) + `{}` + strings.Repeat(`}}`, 100))
 	c := catalogue.New([]events.Capability{
 		{Name: "wide", Input: wideDoc}, {Name: "deep", Input: deep, Description: strings.Repeat("x", 100_000)},
 	})

@@ -17,7 +17,9 @@
 // The schemas are written as TypeScript, which models read better than JSON
 // Schema and which is a third as long. What has no type (bounds, patterns,
 // formats, defaults) stands in comments, wherever the schema stands. The types say
-// less than the schemas, never something else: the schemas decide.
+// less than the schemas, never something else: the schemas decide. So properties,
+// required and items make a type only where a type is said too, by the schema or by
+// the one it is a branch of, and a number that is no double is told as number.
 //
 // A schema that others refer to is a named type, so recursion is written as it
 // is; no two types of a catalogue have one name. Text is bounded: one capability

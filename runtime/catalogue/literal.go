@@ -1,10 +1,13 @@
 package catalogue
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/agentruntime/agentruntime/events"
 )
 
 const (
@@ -69,12 +72,7 @@ func (e *exact) value(v any) {
 	case string:
 		e.string(v)
 	case json.Number:
-		f, err := v.Float64()
-		if err != nil || math.Abs(f) >= 1<<53 {
-			e.write("number") // no double is this number alone
-			return
-		}
-		e.write(strconv.FormatFloat(f+0, 'f', -1, 64))
+		e.number(v)
 	case []any:
 		e.write("[")
 		for i := 0; i < len(v) && e.left >= 0; i++ {
@@ -87,6 +85,21 @@ func (e *exact) value(v any) {
 	case *object:
 		e.object(v)
 	}
+}
+
+// number writes a number that is a double, and the type of one that is not: its
+// literal would be another number, or several.
+func (e *exact) number(n json.Number) {
+	if f, err := n.Float64(); err == nil && math.Abs(f) < 1<<53 {
+		text := strconv.FormatFloat(f+0, 'f', -1, 64)
+		if wanted, err := events.Canonical([]byte(n)); err == nil {
+			if got, err := events.Canonical([]byte(text)); err == nil && bytes.Equal(got, wanted) {
+				e.write(text)
+				return
+			}
+		}
+	}
+	e.write("number")
 }
 
 func (e *exact) string(text string) {

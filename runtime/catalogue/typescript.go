@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -147,13 +148,13 @@ func typeName(text string) string {
 // whole writes the type of a whole document at a level, and of all it refers to.
 func (w *writer) whole(part string, root any, level int) string {
 	w.root, w.part, w.indent = root, part, level
-	text := w.told(w.root, 0).text
+	text := w.told(w.root, 0, nil).text
 	w.indent = 0
 	for len(w.pending) > 0 {
 		next := w.pending[0]
 		w.pending = w.pending[1:]
 		about := w.comment(next.schema)
-		w.types = append(w.types, about+"type "+next.name+" = "+w.schema(next.schema, 0).text+";")
+		w.types = append(w.types, about+"type "+next.name+" = "+w.schema(next.schema, 0, nil).text+";")
 	}
 	return text
 }
@@ -189,18 +190,19 @@ func (w *writer) comment(v any) string {
 }
 
 // told writes the type of a schema that has no line of its own, with what the
-// type does not say before it.
-func (w *writer) told(v any, depth int) written {
+// type does not say before it. The kinds are those of the schema it is a branch of.
+func (w *writer) told(v any, depth int, kinds []string) written {
 	text := note(v)
 	if text == "" || w.left <= 0 {
-		return w.schema(v, depth)
+		return w.schema(v, depth, kinds)
 	}
 	about := w.spend("/** " + text + " */ ")
-	return written{about + w.schema(v, depth).in(commented), commented}
+	return written{about + w.schema(v, depth, kinds).in(commented), commented}
 }
 
-// schema writes the type of one schema, without its note.
-func (w *writer) schema(v any, depth int) written {
+// schema writes the type of one schema, without its note. Its own type, or else
+// that of the schema it is a branch of, is the type of its branches.
+func (w *writer) schema(v any, depth int, kinds []string) written {
 	if depth > maxNesting || w.left <= 0 {
 		return w.word("unknown")
 	}
@@ -211,13 +213,16 @@ func (w *writer) schema(v any, depth int) written {
 		}
 		return w.word("unknown")
 	}
+	if own := kindsOf(s); own != nil {
+		kinds = own
+	}
 	all := joined{by: intersection}
 	add := func(t written) {
 		if t.text != "unknown" {
 			w.join(&all, t)
 		}
 	}
-	if t := w.own(s, depth); t.text != "" {
+	if t := w.own(s, depth, kinds); t.text != "" {
 		add(t)
 	}
 	if ref := s.text("$ref"); ref != "" {
@@ -227,21 +232,21 @@ func (w *writer) schema(v any, depth int) written {
 		if w.left <= 0 {
 			break
 		}
-		add(w.told(c, depth+1))
+		add(w.told(c, depth+1, kinds))
 	}
 	for _, keyword := range []string{"anyOf", "oneOf"} {
 		if branches := s.list(keyword); len(branches) > 0 {
-			add(w.union(branches, depth))
+			add(w.union(branches, depth, kinds))
 		}
 	}
 	return all.whole("unknown")
 }
 
 // union writes the alternatives of a value.
-func (w *writer) union(branches []any, depth int) written {
+func (w *writer) union(branches []any, depth int, kinds []string) written {
 	any := joined{by: union}
 	for _, b := range branches {
-		t := w.told(b, depth+1)
+		t := w.told(b, depth+1, kinds)
 		if t.text == "unknown" {
 			return t // it takes in all others
 		}
@@ -275,9 +280,9 @@ func (w *writer) reference(ref string) written {
 	return w.word(name)
 }
 
-// own writes what a schema says itself, without those it is joined with. The
-// text is empty when it says nothing.
-func (w *writer) own(s *object, depth int) written {
+// own writes what a schema of these kinds says itself, without those it is joined
+// with. The text is empty when it says nothing.
+func (w *writer) own(s *object, depth int, kinds []string) written {
 	any := joined{by: union}
 	add := func(t written) { w.join(&any, t) }
 	values := s.list("enum")
@@ -290,14 +295,14 @@ func (w *writer) own(s *object, depth int) written {
 			}
 			add(w.word(literal(v)))
 		}
-	} else {
-		for _, kind := range kindsOf(s) {
+	} else if shaped(s) {
+		for _, kind := range kinds {
 			switch kind {
 			case "integer":
 				add(w.word("number"))
 			case "array":
 				items, _ := s.get("items")
-				add(written{text: w.told(items, depth+1).in(listed) + w.spend(string(listed))})
+				add(written{text: w.told(items, depth+1, nil).in(listed) + w.spend(string(listed))})
 			case "object":
 				add(w.object(s, depth))
 			default:
@@ -308,7 +313,7 @@ func (w *writer) own(s *object, depth int) written {
 	return any.whole("")
 }
 
-// kindsOf returns the types a schema names, or the one it speaks of.
+// kindsOf returns the types a schema names.
 func kindsOf(s *object) []string {
 	v, _ := s.get("type")
 	switch v := v.(type) {
@@ -323,15 +328,15 @@ func kindsOf(s *object) []string {
 		}
 		return kinds
 	}
-	for _, m := range s.members {
-		switch m.key {
-		case "properties", "required", "additionalProperties":
-			return []string{"object"}
-		case "items":
-			return []string{"array"}
-		}
-	}
 	return nil
+}
+
+// shapes are the keywords that a type says. Those of objects and arrays say
+// nothing of other values: they make a type only of a value whose kind is known.
+var shapes = []string{"type", "properties", "required", "additionalProperties", "items"}
+
+func shaped(s *object) bool {
+	return slices.ContainsFunc(shapes, func(keyword string) bool { _, ok := s.get(keyword); return ok })
 }
 
 // object writes the type of an object. Properties that do not fit, or whose names
@@ -355,7 +360,7 @@ func (w *writer) object(s *object, depth int) written {
 		if !needed[name] {
 			text += "?"
 		}
-		b.WriteString(w.comment(v) + w.line() + w.spend(text+": ") + w.schema(v, depth+1).text + w.spend(";\n"))
+		b.WriteString(w.comment(v) + w.line() + w.spend(text+": ") + w.schema(v, depth+1, nil).text + w.spend(";\n"))
 	}
 	w.indent++
 	for _, p := range properties.members {
@@ -383,7 +388,7 @@ func (w *writer) object(s *object, depth int) written {
 	case empty && additional == false:
 		b.WriteString(w.line() + w.spend("[key: string]: never;\n"))
 	case empty:
-		b.WriteString(w.comment(additional) + w.line() + w.spend("[key: string]: ") + w.schema(additional, depth+1).text + w.spend(";\n"))
+		b.WriteString(w.comment(additional) + w.line() + w.spend("[key: string]: ") + w.schema(additional, depth+1, nil).text + w.spend(";\n"))
 	case open && additional != false:
 		b.WriteString(w.comment(additional) + w.line() + w.spend("[key: string]: unknown;\n"))
 	}

@@ -194,6 +194,13 @@ func TestAfterAStackOverflowOnlyOpenCallsAreWaitedFor(t *testing.T) {
 	}
 }
 
+func TestAStackOverflowClosesTheIteratorsAroundIt(t *testing.T) {
+	_, err := desk(t, "for (const x of {[Symbol.iterator]() { return {next() { return {} }, return() { console.log('closed'); return {} }} }}) (function f() { f() })()", echo)
+	if fault := failure(t, err, loop.ScriptException); !strings.Contains(fault.Message, "stack overflow") || len(fault.Logs) != 1 {
+		t.Errorf("got %v, with the log %q", fault, fault.Logs)
+	}
+}
+
 func TestTooManyCallbacksEndTheScript(t *testing.T) {
 	var calls atomic.Int32
 	_, err := desk(t, "for (;;) { try { await ping() } catch {} }",

@@ -75,6 +75,8 @@
 //
 // Exactly one done or fail ends a run, and only when no call is open: a script
 // that returned waits for the callbacks it did not await, and one that made too
-// many or broke the engine for those that were sent. A promise that can no
+// many or broke the engine for those that were sent. No function of a script that
+// made too many is entered again; after an overflow of the stack, the iterators
+// around it are still closed, which the script may do itself. A promise that can no
 // longer be settled, because no callback is open, is reported at once.
 package executor

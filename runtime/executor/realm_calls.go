@@ -85,9 +85,11 @@ func (r *realm) caller(name string, encode func(name string, arguments []goja.Va
 		c.input = input
 		r.made++
 		if r.made > r.limits.Callbacks {
-			// It goes no further, like after a stack overflow.
+			// It goes no further: unlike after a stack overflow, whose iterators
+			// the engine still closes, no function of the script is entered again.
 			r.exceeded = true
 			r.breakDown()
+			r.vm.Interrupt("too many callbacks")
 			panic(new(goja.InterruptedError))
 		}
 		c.id = r.made

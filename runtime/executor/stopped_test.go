@@ -55,7 +55,11 @@ func TestWhatIsInFlightIsAnsweredHoweverItsScriptFails(t *testing.T) {
 }
 
 func TestNoScriptGoesOnAfterOneCallbackTooMany(t *testing.T) {
-	const call = `desk.book({})`
+	const (
+		call    = `desk.book({})`
+		closing = `return() { for (;;); }`
+		ones    = `{[Symbol.iterator]() { return {next() { return {value: {}} }, ` + closing + `} }}`
+	)
 	for _, code := range []string{
 		`try { ` + call + ` } catch {} finally { for (;;); }`,
 		`console.log({toJSON() { ` + call + ` }}); for (;;);`,
@@ -69,6 +73,12 @@ func TestNoScriptGoesOnAfterOneCallbackTooMany(t *testing.T) {
 		`throw {toString() { ` + call + ` }, toJSON() { throw 1 }}`,
 		`throw Object.defineProperty(new Error('x'), 'stack', {get() { ` + call + ` }})`,
 		`Promise.reject({toString() { ` + call + ` }, toJSON() { throw 1 }}); return 1`,
+		`for (const x of ` + ones + `) ` + call,
+		`const [{x = ` + call + `}] = ` + ones,
+		`new Map({[Symbol.iterator]() { return {next() { return {value: {get 0() { ` + call + ` }}} }, ` + closing + `} }})`,
+		`Array.from(` + ones + `, () => ` + call + `)`,
+		`Promise.all({[Symbol.iterator]() { return {next() { return {value: {get then() { ` + call + ` }}} }, ` + closing + `} }})`,
+		`for (const x of ` + ones + `) for (const y of ` + ones + `) await ` + call,
 	} {
 		t.Run(code, func(t *testing.T) {
 			var calls atomic.Int32

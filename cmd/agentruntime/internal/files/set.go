@@ -9,7 +9,6 @@ import (
 	"github.com/agentruntime/agentruntime/events"
 	"github.com/agentruntime/agentruntime/handlers"
 	"github.com/agentruntime/agentruntime/handlers/route/mcp"
-	"github.com/agentruntime/agentruntime/runtime/executor"
 )
 
 // Set is what folders of agents and capabilities hold, sorted by file name.
@@ -34,7 +33,7 @@ type Set struct {
 }
 
 // Versions gives each agent the capabilities it names. The error is all that do
-// not exist or that no script could have beside each other, and all subagents
+// not exist or that no agent could have beside each other, and all subagents
 // that no file has, joined; each is an *Error.
 func (s *Set) Versions() ([]handlers.Version, error) {
 	var errs []error
@@ -63,9 +62,6 @@ func (s *Set) Versions() ([]handlers.Version, error) {
 				continue
 			}
 			v.Capabilities = append(v.Capabilities, s.Capabilities[at])
-		}
-		if err := executor.CheckBindings(v.Agent.Capabilities); err != nil && len(d.errors) == 0 {
-			d.refuse(d.root.member("capabilities"), "%v", err)
 		}
 		if err := handlers.CheckTogether(v.Capabilities); err != nil && len(d.errors) == 0 {
 			d.refuse(d.root.member("capabilities"), "%v", err)
@@ -163,11 +159,6 @@ func (d *document) readCapability() (c events.Capability) {
 			d.refuse(d.root, "%v", err)
 		}
 		d.report(handlers.CheckCapability(&c))
-		if n := d.root.member("name"); !n.settled() {
-			if err := executor.CheckBindings([]string{c.Name}); err != nil {
-				d.refuse(n, "no script could call it: %v", err)
-			}
-		}
 	}
 	return c
 }

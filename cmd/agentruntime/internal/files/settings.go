@@ -54,7 +54,8 @@ func (s *Settings) Line(path string) int {
 }
 
 // locate follows a path of names and dots as far as it leads, and returns how
-// many bytes of it remain. A name may have dots itself.
+// many bytes of it remain. A name may have dots itself; of those that lead as far
+// the first is found.
 func (n *node) locate(path string) (found *node, remain int) {
 	found, remain = n, len(path)
 	for _, c := range n.children {
