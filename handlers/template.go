@@ -25,6 +25,7 @@ type urlPart struct {
 	query      bool // the placeholder stands in the query
 }
 
+// maxURL bounds a template, and the URL that is made of it, in bytes.
 const maxURL = 8 << 10
 
 // ParseURLTemplate reads a template. The error says what is wrong with it.
@@ -70,7 +71,7 @@ func ParseURLTemplate(s string) (*URLTemplate, error) {
 	case strings.Contains(plain, "#"):
 		return nil, errors.New("must not have a fragment, which is never sent")
 	case step(plain) > 0:
-		return nil, errors.New("must not have the steps . and .. in its path")
+		return nil, errors.New("must not have the steps . and .. in its path, nor anything there that is percent-encoded over and over")
 	case strings.ContainsAny(plain, " \t\r\n\"<>\\^`|") || !isASCII(plain):
 		return nil, errors.New("must be ASCII, with other characters percent-encoded")
 	}
@@ -78,9 +79,7 @@ func ParseURLTemplate(s string) (*URLTemplate, error) {
 }
 
 // step returns which segment of a URL's path, counted from 1, leads elsewhere than
-// into itself, or 0. Some servers decode a segment and resolve what comes of it, one
-// of them more than once, take a backslash for a slash, or cut off what follows a
-// semicolon: no part may be . or .. to any of them.
+// into itself, or 0.
 func step(address string) int {
 	_, rest, _ := strings.Cut(address, "://")
 	path, _, _ := strings.Cut(rest, "?")
@@ -92,14 +91,53 @@ func step(address string) int {
 	return 0
 }
 
+// maxDecoded is how often a segment is decoded to see what it is.
+const maxDecoded = 4
+
+// isStep reports whether a segment may be a step to some server. Some decode a
+// segment and resolve what comes of it, some of them more than once, take a backslash
+// for a slash, strip white space, or cut off what follows one of endsSegment: no part
+// may be . or .. to any of them. What is encoded more often than anybody decodes it is
+// taken for a step.
 func isStep(segment string) bool {
-	for part := range strings.FieldsFuncSeq(segment, func(r rune) bool { return r == '/' || r == '\\' }) {
-		if part, _, _ = strings.Cut(part, ";"); part == "." || part == ".." {
-			return true
+	for range maxDecoded + 1 {
+		for part := range strings.FieldsFuncSeq(segment, func(r rune) bool { return r == '/' || r == '\\' }) {
+			part = strings.TrimLeftFunc(part, isBlank)
+			if end := strings.IndexFunc(part, endsSegment); end >= 0 {
+				part = part[:end]
+			}
+			if part == "." || part == ".." {
+				return true
+			}
 		}
+		decoded := percentDecode(segment)
+		if decoded == segment {
+			return false
+		}
+		segment = decoded
 	}
-	decoded, err := url.PathUnescape(segment)
-	return err == nil && decoded != segment && isStep(decoded)
+	return true
+}
+
+func isBlank(r rune) bool { return r <= ' ' || r == '\x7f' }
+
+func endsSegment(r rune) bool { return isBlank(r) || r == ';' || r == '?' || r == '#' }
+
+// percentDecode decodes what is percent-encoded and leaves a % that begins no
+// encoding, as lenient servers do.
+func percentDecode(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
 }
 
 // isEncoded reports whether each % of a text begins a whole percent-encoding, so that
@@ -132,7 +170,8 @@ func (t *URLTemplate) Names() []string {
 
 // Expand puts the members of an input into the URL and returns the members that
 // have no place in it. Without placeholders the input may be any value, and is
-// returned whole. The error names a member and never its value.
+// returned whole. The URL has at most 8 KiB. The error names a member and never its
+// value.
 func (t *URLTemplate) Expand(input json.RawMessage) (address string, rest json.RawMessage, err error) {
 	if len(t.parts) == 1 {
 		return t.parts[0].text, input, nil
@@ -140,6 +179,10 @@ func (t *URLTemplate) Expand(input json.RawMessage) (address string, rest json.R
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(input, &members); err != nil || members == nil {
 		return "", nil, errors.New("the input is no object, and the URL takes members of one")
+	}
+	left := maxURL // for the values
+	for _, p := range t.parts {
+		left -= len(p.text)
 	}
 	var b strings.Builder
 	holds := make(map[int][]string) // the members by the segment of the path
@@ -159,10 +202,16 @@ func (t *URLTemplate) Expand(input json.RawMessage) (address string, rest json.R
 		if !p.query && value == "" {
 			return "", nil, fmt.Errorf("the input's %s is empty, and would make the URL another one", p.name)
 		}
-		b.WriteString(percentEncode(value))
+		if len(value) <= left { // or encoding it is vain
+			value = percentEncode(value)
+		}
+		if left -= len(value); left < 0 {
+			return "", nil, fmt.Errorf("the input's %s makes the URL longer than %d bytes", p.name, maxURL)
+		}
+		b.WriteString(value)
 	}
 	if at := step(b.String()); at > 0 {
-		return "", nil, fmt.Errorf("the input's %s would make a step, . or .., in the path, and the URL another one", strings.Join(holds[at], " and "))
+		return "", nil, fmt.Errorf("the input's %s would make a step, . or .., in the path, and the URL another one, or is percent-encoded over and over", strings.Join(holds[at], " and "))
 	}
 	for _, name := range t.Names() {
 		delete(members, name)

@@ -24,7 +24,11 @@
 //
 // Requests of one key may come with unlike limits, of two versions of a definition,
 // for example. The strictest of all that wait or are under way count for each of
-// them, in each respect, at every worker.
+// them, in each respect, at every worker. One whose own limits, with those of what is
+// under way, would make it wait for longer than its patience is told so first, and
+// holds nobody to them. What was taken under looser limits is no debt under stricter
+// ones: these begin with an empty bucket at worst, and what was taken counts again
+// when limits as loose are back.
 //
 // # Fairness
 //
@@ -56,5 +60,6 @@
 //
 // A request that would wait for longer than its patience is told so at once, or
 // when its patience is over: *Error says after how long to come again, and nobody
-// holds a worker until then.
+// holds a worker until then. When only the stricter limits of others are in its way,
+// that is its patience.
 package limit

@@ -68,29 +68,6 @@ type Space struct {
 	Since   time.Time `json:"since,omitzero"`  // when it became the first
 }
 
-// Bucket fills evenly, up to what burst of it is allowed, and may be in debt.
-type Bucket struct {
-	Lacks float64   `json:"lacks,omitempty"` // to be full; more than it holds: a debt
-	At    time.Time `json:"at,omitzero"`
-}
-
-// burst is the part of a minute's limit that may be used at once.
-const burst = 6
-
-// size is what a full bucket holds.
-func size(perMinute int64) float64 { return max(1, float64(perMinute)/burst) }
-
-// level fills the bucket up to now and returns what it holds.
-func (b *Bucket) level(perMinute int64, now time.Time) float64 {
-	if passed := now.Sub(b.At); passed > 0 {
-		if !b.At.IsZero() {
-			b.Lacks = max(0, b.Lacks-passed.Minutes()*float64(perMinute))
-		}
-		b.At = now
-	}
-	return size(perMinute) - b.Lacks
-}
-
 // The steps of the limits that prove too high, as the package comment has them.
 const (
 	leastShare   = 10
@@ -150,6 +127,8 @@ func (e *Entry) Take(l Limits, a *Ask) []time.Duration {
 			l = Least(l, p.Limits)
 		}
 	}
+	e.Requests.under(int64(l.RequestsPerMinute), a.Now)
+	e.Tokens.under(l.TokensPerMinute, a.Now)
 	l = l.part(e.Percent(a.Now), 100)
 	if e.Workers == nil {
 		e.Workers = make(map[string]Presence)

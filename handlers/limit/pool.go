@@ -78,6 +78,20 @@ func (p *pool) least() Limits {
 	return p.limits
 }
 
+// leastHeld returns the strictest limits of all that are held. The pool is locked.
+func (p *pool) leastHeld() (l Limits) {
+	waiting := make(map[Limits]int)
+	for _, w := range p.waiting {
+		waiting[w.limits]++
+	}
+	for limits, n := range p.present {
+		if n > waiting[limits] {
+			l = Least(l, limits)
+		}
+	}
+	return l
+}
+
 // gone takes note that a request neither waits nor is held any more. The pool is
 // locked.
 func (p *pool) gone(l Limits) {
@@ -165,19 +179,20 @@ func (p *pool) round() time.Duration {
 		ask.Waiting = append(ask.Waiting, w.Waiting)
 	}
 	refused, retryAfter, limits, fresh := p.refused, p.retryAfter, p.least(), p.fresh
+	held := p.leastHeld()
 	p.fresh, p.refused, p.retryAfter, p.spent, p.unmade = false, false, 0, 0, 0
 	p.mu.Unlock()
 
-	say := func(e *Entry, l Limits) []time.Duration {
+	say := func(e *Entry, n int64) []time.Duration {
 		if refused {
 			e.Refuse(now, retryAfter)
 		}
-		return e.Take(l, &ask)
+		return (&turn{ask: ask, asked: asked, all: limits, held: held, workers: n}).take(e)
 	}
-	waits, err := p.exchange(limits, say, fresh || refused || ask.Spent != 0 || ask.Unmade != 0 || now.Sub(p.told) >= p.ttl()/3, fresh)
+	waits, err := p.exchange(say, fresh || refused || ask.Spent != 0 || ask.Unmade != 0 || now.Sub(p.told) >= p.ttl()/3, fresh)
 	if err != nil {
 		// The share of this worker is its own for a while.
-		waits = say(&p.alone, limits.part(1, max(1, p.workers)))
+		waits = say(&p.alone, max(1, p.workers))
 	}
 	return p.settle(asked, waits)
 }
@@ -225,7 +240,7 @@ const conflicts = 10
 
 // exchange says and asks at the shared entry. What is not worth an exchange is
 // only looked at. An error means that the store is away.
-func (p *pool) exchange(l Limits, say func(*Entry, Limits) []time.Duration, worth, guess bool) ([]time.Duration, error) {
+func (p *pool) exchange(say func(e *Entry, workers int64) []time.Duration, worth, guess bool) ([]time.Duration, error) {
 	if p.workers == 0 {
 		p.workers = UnknownWorkers
 	}
@@ -247,7 +262,7 @@ func (p *pool) exchange(l Limits, say func(*Entry, Limits) []time.Duration, wort
 		}
 		guess = false
 		next := p.entry.clone()
-		waits := say(&next, l)
+		waits := say(&next, 1)
 		if !worth && !slices.Contains(waits, 0) {
 			return waits, nil
 		}
@@ -325,7 +340,7 @@ func (p *pool) settle(asked []*waiter, waits []time.Duration) time.Duration {
 			continue
 		case waits[i] == 0:
 			p.held[w.Namespace]++
-		case now.Add(waits[i]).After(w.until) && waits[i] > unknownWait && at >= 0:
+		case w.late(now, waits[i]) && at >= 0:
 			w.err = &Error{p.name, waits[i]}
 			p.fresh = true
 			p.gone(w.limits)

@@ -20,17 +20,30 @@ const maxPolicy = 1 << 20
 // ReadPolicy reads a policy from a file. The error is an *Error, or several of
 // them, joined.
 func ReadPolicy(file string) (*policy.Policy, error) {
+	data, err := load(file)
+	if err != nil {
+		return nil, err
+	}
+	return parsePolicy(file, data)
+}
+
+// load reads the file of a policy, and of one that is too large the beginning.
+func load(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, &Error{file, fmt.Sprintf("the policy cannot be read: %v", err)}
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxPolicy+1))
-	if err == nil && len(data) > maxPolicy {
-		err = fmt.Errorf("it has more than %d bytes", maxPolicy)
-	}
 	if err != nil {
 		return nil, &Error{file, fmt.Sprintf("the policy cannot be read: %v", err)}
+	}
+	return data, nil
+}
+
+func parsePolicy(file string, data []byte) (*policy.Policy, error) {
+	if len(data) > maxPolicy {
+		return nil, &Error{file, fmt.Sprintf("the policy cannot be read: it has more than %d bytes", maxPolicy)}
 	}
 	p := &policy.Policy{}
 	settings, err := files.ReadSettings(file, data, p)
@@ -56,14 +69,16 @@ func ReadPolicy(file string) (*policy.Policy, error) {
 // at whenever the policy is asked for, and read again when it has changed. A change
 // that is not settled may be half written, and half a policy may allow more than
 // the whole one: until it is, while the file cannot be read, and while it is wrong,
-// the last policy that was right stays in force.
+// the last policy that was right stays in force. What is wrong is read again when the
+// file has changed; what cannot be read is tried each time, since a file shows no
+// change when its reading is allowed.
 type PolicyFile struct {
 	file string
 	tell func(p *policy.Policy, err error)
 
 	mu     sync.Mutex
 	policy *policy.Policy
-	seen   os.FileInfo // of the last that was read
+	seen   os.FileInfo // of the last that was read, right or wrong
 	fresh  os.FileInfo // of a change that is not settled yet
 	since  time.Time   // when that was seen first
 	failed string      // what was told last
@@ -107,15 +122,20 @@ func (f *PolicyFile) Policy() *policy.Policy {
 	if err == nil && (same(info, f.seen) || !f.stands(info)) {
 		return f.policy
 	}
+	f.seen = nil
 	var p *policy.Policy
 	if err == nil {
-		p, err = ReadPolicy(f.file)
+		var data []byte
+		data, err = load(f.file)
 		if after, gone := os.Stat(f.file); gone == nil && !same(info, after) {
 			return f.policy // it changed while it was read
 		}
+		if err == nil {
+			f.seen = info
+			p, err = parsePolicy(f.file, data)
+		}
 	}
 	if err != nil {
-		f.seen = nil
 		if text := err.Error(); text != f.failed {
 			f.failed = text
 			f.tell(f.policy, err)
@@ -123,7 +143,7 @@ func (f *PolicyFile) Policy() *policy.Policy {
 		return f.policy
 	}
 	changed := f.failed != "" || !reflect.DeepEqual(p, f.policy)
-	f.policy, f.failed, f.seen, f.fresh = p, "", info, nil
+	f.policy, f.failed, f.fresh = p, "", nil
 	if changed {
 		f.tell(p, nil)
 	}
