@@ -17,8 +17,6 @@ import (
 	"github.com/agentruntime/agentruntime/handlers/route/dial"
 )
 
-type jsonrpcID = jsonrpc.ID
-
 // maxFrame bounds one message of a server, in bytes: the largest answer, with its
 // text once more as structured content, and every character escaped.
 const maxFrame = 4 * handlers.MaxAnswer
@@ -76,7 +74,7 @@ func (s *session) call(ctx context.Context, params *sdk.CallToolParams) (json.Ra
 	result, refused := x.answered()
 	switch status := x.status.Load(); {
 	case refused != nil:
-		return nil, &refusal{refused}
+		return nil, &refusal{refused, int(status)}
 	case result != nil:
 		return result, nil // whatever the SDK makes of it
 	case err == nil:
@@ -86,16 +84,24 @@ func (s *session) call(ctx context.Context, params *sdk.CallToolParams) (json.Ra
 	case !left, status == http.StatusNotFound:
 		return nil, fmt.Errorf("%w: %w", errGone, err)
 	case status >= 400 && status < 500:
-		return nil, &handlers.ServiceError{Code: "HTTP " + strconv.Itoa(int(status)), Description: "the MCP server's HTTP endpoint refused the request: " + http.StatusText(int(status))}
+		return nil, &handlers.ServiceError{Code: "HTTP " + strconv.Itoa(int(status)), Description: "the MCP server's HTTP endpoint refused the request: " + x.why(err).Error()}
 	}
 	return nil, x.why(err)
 }
 
 // refusal is an error that the server answered with. The SDK has errors of the same
 // type for what went wrong on the way.
-type refusal struct{ wire *jsonrpc.Error }
+type refusal struct {
+	wire   *jsonrpc.Error
+	status int // of the HTTP answer that it came in; 0 when it came in none
+}
 
 func (e *refusal) Error() string { return e.wire.Error() }
+
+// leavesOpen reports whether the request may have taken effect all the same.
+func (e *refusal) leavesOpen() bool {
+	return e.wire.Code == jsonrpc.CodeInternalError || e.status >= 500
+}
 
 // failure says what is known of a request that has no result.
 func (s *server) failure(c *events.Capability, err error) error {
@@ -104,7 +110,7 @@ func (s *server) failure(c *events.Capability, err error) error {
 	switch {
 	case errors.As(err, &refused):
 		return err
-	case errors.As(err, &own) && (own.wire.Code != jsonrpc.CodeInternalError || c.Effect == events.EffectRead):
+	case errors.As(err, &own) && (!own.leavesOpen() || c.Effect == events.EffectRead):
 		return &handlers.ServiceError{Code: handlers.OrdinaryCode(strconv.FormatInt(own.wire.Code, 10)), Description: own.wire.Message}
 	}
 	return fmt.Errorf("MCP server %s: %w", s.name, err)

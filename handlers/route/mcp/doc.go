@@ -28,11 +28,21 @@
 //     was written: it was not made. In the second case the request goes to the next
 //     session.
 //
-// Over HTTP, 4xx means that the tool failed, and 404 that the session is gone. An answer
-// that does not keep to the protocol, with another status or type, without the answer to
-// its request, or larger than a message may be, leaves open whether the tool took effect.
-// It is of that one call: all runs share the session, which goes on. A session that is
-// given up is closed when the calls in it have ended.
+// Over HTTP, an error of the protocol that names the request is the answer, whatever the
+// status; 5xx leaves open whether it took effect. Without one, 4xx means that the tool
+// failed, and 404 that the session is gone. An answer that does not keep to the protocol,
+// with another status or type, without the answer to its request, or larger than a message
+// may be, leaves open whether the tool took effect.
+// It is of that one call: all runs share the session, which goes on. But a server that was
+// begun again knows no session, and not every one says so with 404. After a broken
+// connection, an answer that is none, and any status that is no success but 429, the next
+// call asks in the session with a ping, within Patience, and goes to a new one when that has
+// no answer under a status of success. A session that is given up is closed when the calls
+// in it have ended.
+//
+// A stream of events is not resumed: a server that closes it before the answer, to be asked
+// for the rest with GET, leaves its call open. Each event may be as large as a message; what
+// is not the answer counts for what a server may say unasked.
 //
 // A call ends with its context, whatever the server does. A program that takes no
 // message from its input for Patience is killed. One that left a call without an answer

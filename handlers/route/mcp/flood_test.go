@@ -52,6 +52,9 @@ func TestWhatAServerSaysUnaskedIsBoundedInEachWay(t *testing.T) {
 	if err := size.heard(note(1), now.Add(floodWindow)); err != nil {
 		t.Errorf("after the window: %v", err)
 	}
+	if size.took(maxUnaskedIn, now.Add(floodWindow)) == nil {
+		t.Error("the size of other events is not bounded")
+	}
 	var count flood
 	for range maxUnasked {
 		if err := count.heard(note(0), now); err != nil {

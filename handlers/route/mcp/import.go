@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -30,7 +31,7 @@ func (e *LeftOut) Error() string {
 	if e.Schema != "" {
 		where = fmt.Sprintf(" its %s schema at %q:", e.Schema, e.Pointer)
 	}
-	return fmt.Sprintf("tool %s of MCP server %s is left out:%s %s", e.Tool, e.Server, where, e.Reason)
+	return printable(fmt.Sprintf("tool %s of MCP server %s is left out:%s %s", e.Tool, e.Server, where, e.Reason))
 }
 
 // The bounds of what a server may offer.
@@ -114,13 +115,21 @@ func (p *Pool) Import(ctx context.Context, name string) (kept []events.Capabilit
 // other.
 func (s *session) list(ctx context.Context) (all []json.RawMessage, err error) {
 	cursor, size := "", 0
+	asked := make(map[string]bool)
 	for range maxPages {
+		if asked[cursor] {
+			return nil, fmt.Errorf("the list leads back to a page that it has had, %q", cut(cursor, maxTold))
+		}
+		asked[cursor] = true
 		x := &exchange{method: "tools/list"}
 		_, err = s.client.ListTools(context.WithValue(ctx, exchangeKey{}, x), &sdk.ListToolsParams{Cursor: cursor})
 		s.tap.forget(x)
 		listed, _ := x.answered()
+		if err = x.why(err); listed == nil && err == nil {
+			err = errors.New("the server was not asked, because it said that its last list could be kept: begin a new session")
+		}
 		if listed == nil {
-			return nil, x.why(err)
+			return nil, err
 		}
 		if size += len(listed); size > maxCatalogue {
 			return nil, fmt.Errorf("the list has more than %d bytes", maxCatalogue)
@@ -269,6 +278,16 @@ func strip(s any) {
 			}
 		}
 	}
+}
+
+// printable returns a text for a terminal: a server's words do not command it.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
 }
 
 func cut(s string, most int) string {

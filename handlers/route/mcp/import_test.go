@@ -74,16 +74,20 @@ func TestACatalogueIsReadWhileThereIsTime(t *testing.T) {
 }
 
 func TestACatalogueIsBounded(t *testing.T) {
-	page := func(tools, size int) string {
+	pages := func(pages, tools, size int) (listed []string) {
 		each := make([]string, tools)
 		for i := range each {
 			each[i] = fmt.Sprintf(`{"name":"t","inputSchema":{},"title":"%s"}`, strings.Repeat("x", size))
 		}
-		return `{"tools":[` + strings.Join(each, ",") + `],"nextCursor":"x"}`
+		for n := range pages {
+			listed = append(listed, `{"tools":[`+strings.Join(each, ",")+`],"nextCursor":"`+strings.Repeat("x", n+1)+`"}`)
+		}
+		return listed
 	}
-	for words, listed := range map[string]string{"more than 1000": page(600, 1), "pages": page(0, 0), "bytes": page(3, 1_000_000), "cannot be read": `{"tools":7}`, "list cannot be read": `[]`} {
+	for words, listed := range map[string][]string{"more than 1000": pages(2, 600, 1), "more than 100 pages": pages(101, 0, 0), "bytes": pages(3, 3, 1_000_000),
+		"cannot be read": {`{"tools":7}`}, "list cannot be read": {`[]`}, "leads back": {`{"tools":[],"nextCursor":"x"}`, `{"tools":[],"nextCursor":"x"}`}} {
 		s, pool := serveStranger(t, nil)
-		s.listed = []string{listed, listed}
+		s.listed = listed
 		if _, _, err := pool.Import(t.Context(), "s"); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v", words, err)
 		}

@@ -96,7 +96,8 @@ const (
 // Patience is how long a program may take for what a program that works does at once:
 // to take a message from its input, and, after a call that ended without an answer, to
 // say anything at all when it is asked with a ping. One that does not is killed, and is
-// begun again with the next call.
+// begun again with the next call. A server at an address has it for the ping that asks
+// whether it still knows the session.
 const Patience = 30 * time.Second
 
 // beginning bounds how long a server may take to be begun.
@@ -118,7 +119,8 @@ type server struct {
 	closed  bool
 }
 
-// open returns the session with the server, and begins one when there is none.
+// open returns the session with the server, and begins one when there is none. One that is
+// in doubt is asked first.
 func (s *server) open(ctx context.Context) (*session, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -129,12 +131,16 @@ func (s *server) open(ctx context.Context) (*session, error) {
 		<-s.turn
 		return ready, err
 	}
-	// A server may take longer to begin than one call has time: the next call
-	// finds it begun.
+	// A server may take longer to begin, or to say whether it knows the session, than
+	// one call has time: the next call finds it begun.
 	begun := make(chan error, 1)
 	var made *session
 	go func() {
 		defer func() { <-s.turn }()
+		if made = s.confirmed(); made != nil {
+			begun <- nil
+			return
+		}
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginning)
 		defer cancel()
 		defer context.AfterFunc(s.pool.life, cancel)()
@@ -168,6 +174,9 @@ func (s *server) standing() (*session, error) {
 	case s.closed:
 		return nil, s.notMade("the worker is ending", nil)
 	case s.session != nil && s.session.alive():
+		if s.session.inDoubt() {
+			return nil, nil
+		}
 		return s.session, nil
 	case s.spec.Gone != "":
 		return nil, s.notMade("it cannot be begun: "+s.spec.Gone, nil)
@@ -179,13 +188,23 @@ func (s *server) standing() (*session, error) {
 	return nil, nil
 }
 
+// confirmed returns the session that is in doubt, if there is one and the server still
+// knows it. One that it does not know is given up. The caller holds the turn.
+func (s *server) confirmed() *session {
+	if s.session == nil || s.session.confirm(s.pool.life, s.pool.asking) {
+		return s.session
+	}
+	s.part()
+	return nil
+}
+
 func (s *server) notMade(reason string, err error) error {
 	return &handlers.NotMadeError{Where: "MCP server " + s.name, Reason: reason, Err: err, Own: err == nil}
 }
 
 // begin begins a session.
 func (s *server) begin(ctx context.Context) (*session, error) {
-	t := &tap{waiting: make(map[jsonrpcID]*exchange)}
+	t := newTap()
 	made := &session{tap: t, ended: make(chan struct{})}
 	var transport sdk.Transport
 	if s.spec.URL != "" {
@@ -291,6 +310,22 @@ func (s *session) alive() bool {
 	default:
 		return s.process == nil || s.process.alive()
 	}
+}
+
+func (s *session) inDoubt() bool { return s.http != nil && s.http.doubt.Load() }
+
+// confirm asks the server at an address with a ping whether it still knows the session.
+// An error that it answers is an answer too, but not one under a status of HTTP.
+func (s *session) confirm(life context.Context, patience time.Duration) bool {
+	s.http.doubt.Store(false) // what other requests meet meanwhile counts
+	ctx, cancel := context.WithTimeout(life, patience)
+	defer cancel()
+	x := &exchange{method: "ping"}
+	defer s.tap.forget(x)
+	_ = s.client.Ping(context.WithValue(ctx, exchangeKey{}, x), nil) // the exchange says how it ended
+	result, refused := x.answered()
+	status := int(x.status.Load())
+	return status == http.StatusTooManyRequests || isGood(status) && (result != nil || refused != nil)
 }
 
 // close ends the session, and the server if it was started here.

@@ -15,19 +15,31 @@ import (
 // of the server, and the answer, which is the last. Whatever else comes is dropped, and
 // a stream that breaks ends, for which the SDK answers the one call with an error.
 type stream struct {
-	io.Closer
-	in       *bufio.Reader
-	id       jsonrpc.ID // of the call
-	exchange *exchange  // that is told why it broke; optional
-	flood    flood
+	body  io.Closer
+	in    *bufio.Reader
+	id    jsonrpc.ID  // of the call
+	broke func(error) // is told why no answer came
+	tap   *tap
+	flood flood
 
+	begun    bool         // its first line was read
 	out      bytes.Buffer // that the SDK has yet to read
 	answered bool
 	broken   bool
 }
 
-func newStream(body io.ReadCloser, id jsonrpc.ID, x *exchange) *stream {
-	return &stream{Closer: body, in: bufio.NewReader(body), id: id, exchange: x}
+// newStream returns the stream of an answer. Its flood is of the session's tap until it is
+// closed.
+func newStream(body io.ReadCloser, id jsonrpc.ID, t *tap, broke func(error)) *stream {
+	s := &stream{body: body, in: bufio.NewReader(body), id: id, tap: t, broke: broke}
+	t.watch(&s.flood)
+	return s
+}
+
+// Close implements io.Closer.
+func (s *stream) Close() error {
+	s.tap.leave(&s.flood)
+	return s.body.Close()
 }
 
 // Read implements io.Reader.
@@ -35,16 +47,14 @@ func (s *stream) Read(p []byte) (int, error) {
 	for s.out.Len() == 0 {
 		if s.answered {
 			// What follows is read so that the connection can be used again.
-			_, _ = io.Copy(io.Discard, s.in)
+			_, _ = io.CopyN(io.Discard, s.in, maxFrame)
 		}
 		if s.answered || s.broken {
 			return 0, io.EOF
 		}
 		if err := s.next(); err != nil {
 			s.broken = true
-			if s.exchange != nil {
-				s.exchange.broke(fmt.Errorf("the answer broke off: %w", err))
-			}
+			s.broke(fmt.Errorf("the answer broke off: %w", err))
 		}
 	}
 	return s.out.Read(p)
@@ -52,9 +62,12 @@ func (s *stream) Read(p []byte) (int, error) {
 
 // next reads one event, and writes what the SDK is to see of it.
 func (s *stream) next() error {
-	data, err := s.event()
-	if err != nil || data == nil {
+	data, size, err := s.event()
+	if err != nil {
 		return err
+	}
+	if data == nil {
+		return s.flood.took(size, time.Now())
 	}
 	m, err := jsonrpc.DecodeMessage(data)
 	if err != nil {
@@ -70,7 +83,7 @@ func (s *stream) next() error {
 		}
 	case *jsonrpc.Response:
 		if m.ID != s.id {
-			return nil
+			return s.flood.took(size, time.Now())
 		}
 		s.answered = true
 	}
@@ -79,23 +92,29 @@ func (s *stream) next() error {
 	return nil
 }
 
-// event reads one event and returns its data, or nil when it is no message. Events are
-// not resumed, so that their names in the stream mean nothing.
-func (s *stream) event() (data []byte, err error) {
+// event reads one event and returns its data, or nil when it is no message, and how many
+// bytes the event has. Events are not resumed, so that their names in the stream mean
+// nothing.
+func (s *stream) event() (data []byte, size int, err error) {
 	message := true
 	for {
-		line, err := s.in.ReadBytes('\n')
+		line, err := s.line(maxFrame - size)
 		if errors.Is(err, io.EOF) && len(line) == 0 && data == nil {
-			return nil, io.ErrUnexpectedEOF
+			return nil, 0, io.ErrUnexpectedEOF
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
+			return nil, 0, err
+		}
+		size += len(line)
+		if !s.begun {
+			s.begun = true
+			line = bytes.TrimPrefix(line, []byte("\uFEFF")) // which may stand before the first event
 		}
 		if line = bytes.TrimRight(line, "\r\n"); len(line) == 0 {
 			if !message {
 				data = nil
 			}
-			return data, nil
+			return data, size, nil
 		}
 		field, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimSpace(value)
@@ -107,6 +126,19 @@ func (s *stream) event() (data []byte, err error) {
 				data = append(data, '\n')
 			}
 			data = append(data, value...)
+		}
+	}
+}
+
+// line reads one line, of at most so many bytes.
+func (s *stream) line(most int) (line []byte, err error) {
+	for {
+		part, err := s.in.ReadSlice('\n')
+		if line = append(line, part...); len(line) > most {
+			return nil, fmt.Errorf("one event has more than %d bytes", maxFrame)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
 		}
 	}
 }

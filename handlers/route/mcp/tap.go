@@ -22,7 +22,7 @@ type exchange struct {
 	id      jsonrpc.ID
 	result  json.RawMessage
 	refusal *jsonrpc.Error // the server's own; the SDK makes such errors as well
-	broken  error          // why a stream ended without an answer, when it did
+	broken  error          // why the answer did not come, when it is known
 }
 
 // broke notes why the answer did not come.
@@ -88,7 +88,27 @@ type tap struct {
 	waiting map[jsonrpc.ID]*exchange
 	begin   jsonrpc.ID // of the initialize request
 	version string     // that the server chose
-	flood   flood
+	flood   flood      // of a program
+	floods  map[*flood]struct{}
+}
+
+func newTap() *tap {
+	t := &tap{waiting: make(map[jsonrpc.ID]*exchange)}
+	t.floods = map[*flood]struct{}{&t.flood: {}}
+	return t
+}
+
+// watch counts the answers to the requests of one more stream, until leave.
+func (t *tap) watch(f *flood) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.floods[f] = struct{}{}
+}
+
+func (t *tap) leave(f *flood) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.floods, f)
 }
 
 // Write implements sdk.Connection. It returns when ctx ends, whatever becomes of what
@@ -124,7 +144,9 @@ func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
 func (t *tap) note(ctx context.Context, m jsonrpc.Message) {
 	if r, ok := m.(*jsonrpc.Response); ok {
 		t.mu.Lock()
-		t.flood.answered(r.ID)
+		for f := range t.floods {
+			f.answered(r.ID)
+		}
 		t.mu.Unlock()
 	}
 	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
@@ -153,10 +175,7 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 			return m, err
 		}
 		if t.pipe != nil { // at an address it was counted for the one answer
-			t.mu.Lock()
-			err = t.flood.heard(r, time.Now())
-			t.mu.Unlock()
-			if err != nil {
+			if err := t.flood.heard(r, time.Now()); err != nil {
 				t.cut()
 				return nil, err
 			}

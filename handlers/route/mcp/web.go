@@ -27,6 +27,7 @@ type web struct {
 	taking time.Duration   // in which a message that has no answer must be taken
 
 	begun atomic.Bool // the session has the identity that it keeps
+	doubt atomic.Bool // whether the server still knows the session
 }
 
 const (
@@ -58,16 +59,33 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 	dial.Once(r)
 	response, err := w.next.RoundTrip(r)
 	if err != nil {
+		w.wonder(r, 0)
 		cancel()
 		return nil, err
 	}
-	response.Body = &bounded{dial.Bound(response.Body, maxFrame), cancel}
-	if err := w.judge(callOf(ctx), exchangeOf(ctx), response); err != nil {
+	response.Body = &bounded{response.Body, cancel}
+	status := response.StatusCode
+	if err = w.judge(r, response); err != nil || !isGood(status) {
+		w.wonder(r, status)
+	}
+	if err != nil {
 		_ = response.Body.Close()
 		return nil, err
 	}
 	return response, nil
 }
+
+// wonder puts the session in doubt after a request in it that was not answered as it
+// should be, with this status or without an answer. A server that was begun again has
+// forgotten its sessions, and not every one says so with 404. That there are too many
+// requests says nothing of the session, nor does it that a request had no more time.
+func (w *web) wonder(r *http.Request, status int) {
+	if r.Header.Get(headerSession) != "" && status != http.StatusTooManyRequests && r.Context().Err() == nil {
+		w.doubt.Store(true)
+	}
+}
+
+func isGood(status int) bool { return status >= 200 && status < 300 }
 
 // bound returns the context of a request. A call has its own time. The end of a session
 // is told to the server when the pool has ended, too.
@@ -100,52 +118,83 @@ func (b *bounded) Close() error {
 func (w *web) CloseIdleConnections() { w.next.CloseIdleConnections() }
 
 // statusError is an answer that is neither a success nor a message.
-type statusError struct{ status int }
+type statusError struct {
+	status int
+	said   string // the beginning of its body
+}
 
 func (e *statusError) Error() string {
-	return fmt.Sprintf("the answer is %d %s", e.status, http.StatusText(e.status))
+	return fmt.Sprintf("the answer is %d %s: %s", e.status, http.StatusText(e.status), e.said)
+}
+
+// maxSaid bounds what is kept of the body of a refusal, in bytes. It is far more than is
+// told of it, so that a secret in what is told is whole until it is removed.
+const maxSaid = 64 << 10
+
+// newStatusError returns the error that an answer is, with what is known of its body.
+func newStatusError(status int, body []byte) *statusError {
+	said := strings.ToValidUTF8(string(bytes.TrimSpace(body[:min(len(body), maxSaid)])), "\uFFFD")
+	if said == "" {
+		said = "it says no more"
+	}
+	return &statusError{status, said}
 }
 
 // errNoAnswer means that what came is not the answer to the request.
 var errNoAnswer = errors.New("what came is no answer to the request in the protocol")
 
 // judge lets pass what the SDK takes for the answer to the one call, and what it
-// ignores when there is none.
-func (w *web) judge(call *jsonrpc.Request, x *exchange, response *http.Response) error {
-	good := response.StatusCode >= 200 && response.StatusCode < 300
+// ignores when there is none. An error of the protocol that names the call is the
+// answer, whatever the status.
+func (w *web) judge(r *http.Request, response *http.Response) error {
+	if w.begun.Load() || r.Header.Get(headerSession) != "" {
+		response.Header.Del(headerSession) // the SDK ends a session that is given another
+	}
+	call, x, good := callOf(r.Context()), exchangeOf(r.Context()), isGood(response.StatusCode)
 	if call == nil {
 		if !good {
-			return &statusError{response.StatusCode}
+			return newStatusError(response.StatusCode, nil)
 		}
 		return nil
 	}
 	if x != nil {
 		x.status.Store(int32(response.StatusCode))
 	}
-	if w.begun.Load() {
-		response.Header.Del(headerSession) // the SDK ends a session that is given another
-	}
 	kind, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))
 	if good && kind == "text/event-stream" {
 		response.Header.Set("Content-Type", kind)
-		response.Body = newStream(response.Body, call.ID, x)
+		response.Body = newStream(response.Body, call.ID, w.tap, func(err error) {
+			w.wonder(r, http.StatusOK)
+			if x != nil {
+				x.broke(err)
+			}
+		})
 		return nil
 	}
 	if good && kind != "application/json" {
 		return fmt.Errorf("the answer is of the type %q, and neither JSON nor a stream of events", cut(kind, maxType))
 	}
-	text, err := io.ReadAll(response.Body)
+	text, err := io.ReadAll(dial.Bound(response.Body, maxFrame))
 	if err != nil && good {
 		return fmt.Errorf("the answer broke off: %w", err)
 	}
 	m, err := jsonrpc.DecodeMessage(text)
 	answer, ok := m.(*jsonrpc.Response)
+	own := err == nil && ok && answer.ID == call.ID
 	switch {
-	case !good && (err != nil || !ok || answer.Error == nil):
-		return &statusError{response.StatusCode}
-	case good && (err != nil || !ok || answer.ID != call.ID):
+	case good && !own:
 		return errNoAnswer
+	case !good && own && answer.Error != nil:
+		response.StatusCode, response.Status = http.StatusOK, ""
+	case !good && x == nil && err == nil && ok && answer.Error != nil:
+		// The SDK reads in it which versions of the protocol the server has.
+	case !good:
+		refused := newStatusError(response.StatusCode, text)
+		if x != nil {
+			x.broke(refused)
+		}
+		return refused
 	}
 	response.Header.Set("Content-Type", "application/json")
 	response.Body = struct {

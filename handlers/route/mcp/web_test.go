@@ -31,6 +31,9 @@ type stranger struct {
 	replied chan string   // told of each answer to a request of the server
 	deaf    chan struct{} // closed to take those answers; nil takes them at once
 	listed  []string      // pages of tools/list, instead of the actor's
+
+	// before answers a message instead, when it reports true; nil answers none.
+	before func(w http.ResponseWriter, r *http.Request, m *message) bool
 }
 
 // serveStranger returns a pool that knows the stranger as s.
@@ -53,6 +56,9 @@ func (s *stranger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var m message
 	_ = json.Unmarshal(body, &m)
+	if s.before != nil && s.before(w, r, &m) {
+		return
+	}
 	if len(m.ID) == 0 {
 		if m.Method == "notifications/cancelled" {
 			w.WriteHeader(http.StatusBadRequest) // which is nothing to end a session for
