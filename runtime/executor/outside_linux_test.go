@@ -121,7 +121,7 @@ func probe() {
 		do   func() error
 	}{
 		{"opened a file", func() error { _, err := unix.Open("/etc/passwd", unix.O_RDONLY, 0); return err }},
-		{"made a file", func() error { return unix.Mknod("/tmp/made", unix.S_IFREG|0o600, 0) }},
+		{"made a file", func() error { return unix.Mknod(filepath.Join(os.TempDir(), "made"), unix.S_IFREG|0o600, 0) }},
 		{"removed a file", func() error { return denied(unix.Unlink("/nowhere")) }},
 		{"looked at a file", func() error { return unix.Stat("/etc/passwd", new(unix.Stat_t)) }},
 		{"made a socket", func() error { _, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); return err }},
